@@ -1,0 +1,197 @@
+# cluster.sh: throw-away PostgreSQL servers, for the scripts in this directory.
+#
+# To be sourced by bash.  It makes one temporary directory, $tmp, in which
+# everything happens: data directories, sockets, copies.  When the script ends,
+# however it ends, every process that was started for $tmp is stopped and $tmp
+# is removed.  Servers listen on a socket in $tmp only.  As root they run as
+# the user postgres, since initdb refuses root.
+
+set -euo pipefail
+unset MAKEFLAGS MAKELEVEL MFLAGS PGHOST PGPORT PGUSER PGDATABASE PGPASSWORD \
+	PGSERVICE PGOPTIONS PGDATA PGAPPNAME PGTZ PGCLIENTENCODING PGSSLMODE
+export LC_ALL=C.UTF-8 PG_CONFIG=${PG_CONFIG:-pg_config}
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+me=${0##*/}
+
+die()
+{
+	echo "$me: $*" >&2
+	exit 1
+}
+
+bindir=$($PG_CONFIG --bindir) || die "$PG_CONFIG: cannot be run"
+[ -x "$bindir/initdb" ] || die "no PostgreSQL server in $bindir"
+export PATH="$bindir:$PATH"
+
+if [ "$(id -u)" = 0 ]; then
+	dbuser=postgres
+	id postgres >/dev/null 2>&1 || die "no user postgres to run a server as"
+else
+	dbuser=$(id -un)
+fi
+
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/idem.XXXXXX")
+tmp=$(cd "$tmp" && pwd -P)
+
+# The pids of what belongs to $tmp: what works inside it, and what inherited
+# the mark that as_dbuser sets.
+cluster_pids()
+{
+	local p pid
+
+	for p in /proc/[0-9]*; do
+		pid=${p#/proc/}
+		[ "$pid" != $$ ] && [ "$pid" != "$BASHPID" ] || continue
+		case "$(readlink "$p/cwd" 2>/dev/null || true)" in
+			"$tmp" | "$tmp"/*) echo "$pid" && continue ;;
+		esac
+		if tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qxF "IDEM_TMP=$tmp"; then
+			echo "$pid"
+		fi
+	done 2>/dev/null
+}
+
+cluster_cleanup()
+{
+	local rc=$? i pids signal
+
+	trap '' INT TERM HUP
+	trap - EXIT
+	cd /
+	for signal in TERM QUIT QUIT KILL; do
+		pids=$(cluster_pids)
+		[ -n "$pids" ] || break
+		if [ $signal = TERM ]; then
+			# what is no server: prove, clients, poolers
+			for i in $pids; do
+				case "$(cat "/proc/$i/comm" 2>/dev/null)" in
+					postgres) ;;
+					*) kill -TERM "$i" 2>/dev/null || true ;;
+				esac
+			done
+		else
+			# shellcheck disable=SC2086
+			kill -$signal $pids 2>/dev/null || true
+		fi
+		for i in $(seq 30); do
+			[ -n "$(cluster_pids)" ] || break
+			sleep 0.1
+			[ $signal != TERM ] || [ "$i" -lt 10 ] || break
+		done
+	done
+	rm -rf "$tmp"
+	exit $rc
+}
+trap cluster_cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+trap 'exit 129' HUP
+
+[ "$dbuser" = "$(id -un)" ] || chown "$dbuser" "$tmp"
+
+# Runs a command as the user that servers run as, with $tmp as its home and
+# its place for temporary files.
+as_dbuser()
+{
+	local env=(env HOME="$tmp" TMPDIR="$tmp" IDEM_TMP="$tmp" USER="$dbuser" LOGNAME="$dbuser")
+
+	if [ "$dbuser" = "$(id -un)" ]; then
+		"${env[@]}" "$@"
+	else
+		setpriv --reuid="$dbuser" --regid="$(id -g "$dbuser")" --init-groups "${env[@]}" "$@"
+	fi
+}
+
+# cluster_start NAME [SETTING=VALUE ...]: makes and starts a server in
+# $tmp/NAME, whose superuser is postgres, and points PGHOST, PGPORT, PGUSER and
+# PGDATABASE to it.
+cluster_start()
+{
+	local data=$tmp/$1 setting
+	shift
+
+	(cd "$tmp" && as_dbuser initdb -D "$data" -U postgres -A trust -E UTF8 \
+		--locale=C --no-sync) >"$tmp/initdb.log" 2>&1 || {
+		cat "$tmp/initdb.log" >&2
+		die "initdb failed"
+	}
+	{
+		echo "listen_addresses = ''"
+		echo "unix_socket_directories = '$tmp'"
+		echo "port = 5432"
+		for setting; do
+			echo "${setting%%=*} = '${setting#*=}'"
+		done
+	} | as_dbuser tee -a "$data/postgresql.conf" >/dev/null
+	export PGHOST=$tmp PGPORT=5432 PGUSER=postgres PGDATABASE=postgres
+	cluster_restart "$data"
+}
+
+# Starts the server of a data directory that has none.
+cluster_restart()
+{
+	(cd "$tmp" && as_dbuser pg_ctl -D "$1" -l "$1.log" -w -s -t 60 start) >"$tmp/pg_ctl.log" 2>&1 || {
+		cat "$tmp/pg_ctl.log" "$1.log" >&2
+		die "the server did not start"
+	}
+}
+
+cluster_stop()
+{
+	(cd "$tmp" && as_dbuser pg_ctl -D "$tmp/$1" -w -s -m fast stop)
+}
+
+# cluster_kill NAME: SIGKILL to the postmaster, as if the machine had died,
+# and back only when all its processes are gone.
+cluster_kill()
+{
+	local data=$tmp/$1 i
+
+	kill -KILL "$(head -n 1 "$data/postmaster.pid")"
+	for i in $(seq 200); do
+		readlink /proc/[0-9]*/cwd 2>/dev/null | grep -qxF "$data" || return 0
+		sleep 0.05
+	done
+	die "processes of a killed server did not end"
+}
+
+# Builds the tree in $tmp/tree, a copy that $dbuser owns, so that the tree
+# itself keeps no trace, and installs it where it is not installed already.
+# Arguments are passed to make.
+tree_install()
+{
+	local libdir extdir f same=1
+
+	mkdir "$tmp/tree"
+	(cd "$top" && tar -cf - --exclude=./.git --exclude='*.o' --exclude='*.bc' \
+		--exclude='*.so' --exclude=./tmp_check --exclude=./results .) |
+		tar -xf - -C "$tmp/tree" --no-same-owner
+	[ "$dbuser" = "$(id -un)" ] || chown -R "$dbuser" "$tmp/tree"
+	cd "$tmp/tree"
+	make -s PG_CONFIG="$PG_CONFIG" clean
+	make -s PG_CONFIG="$PG_CONFIG" "$@" >"$tmp/build.log" 2>&1 || {
+		cat "$tmp/build.log" >&2
+		die "the build failed"
+	}
+	cat "$tmp/build.log" >&2
+
+	libdir=$($PG_CONFIG --pkglibdir)
+	extdir=$($PG_CONFIG --sharedir)/extension
+	for f in idem.so idem.control sql/idem--*.sql; do
+		case $f in
+			*.so) cmp -s "$f" "$libdir/$f" || same= ;;
+			*) cmp -s "$f" "$extdir/${f##*/}" || same= ;;
+		esac
+	done
+	if [ -n "$same" ]; then
+		return 0
+	elif [ -w "$libdir" ] && [ -w "$extdir" ]; then
+		make -s PG_CONFIG="$PG_CONFIG" "$@" install >"$tmp/build.log" 2>&1 || {
+			cat "$tmp/build.log" >&2
+			die "the installation failed"
+		}
+	else
+		die "idem as it stands here is not installed, and $libdir is not yours to write to; as root, run \"make install\" in $top, then try again"
+	fi
+}
