@@ -38,46 +38,30 @@ tmp=$(cd "$tmp" && pwd -P)
 # the mark that as_dbuser sets.
 cluster_pids()
 {
-	local p pid
-
-	for p in /proc/[0-9]*; do
-		pid=${p#/proc/}
-		[ "$pid" != $$ ] && [ "$pid" != "$BASHPID" ] || continue
-		case "$(readlink "$p/cwd" 2>/dev/null || true)" in
-			"$tmp" | "$tmp"/*) echo "$pid" && continue ;;
-		esac
-		if tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qxF "IDEM_TMP=$tmp"; then
-			echo "$pid"
-		fi
-	done 2>/dev/null
+	{
+		find /proc/[0-9]*/cwd -maxdepth 0 \
+			\( -lname "$tmp" -o -lname "$tmp/*" \) || true
+		grep -lzxF "IDEM_TMP=$tmp" /proc/[0-9]*/environ || true
+	} 2>/dev/null | cut -d / -f 3 | sort -u
 }
 
+# Poolers, test drivers and clients first, then the servers, at last by force.
 cluster_cleanup()
 {
-	local rc=$? i pids signal
+	local rc=$? signal pid i
 
 	trap '' INT TERM HUP
 	trap - EXIT
 	cd /
-	for signal in TERM QUIT QUIT KILL; do
-		pids=$(cluster_pids)
-		[ -n "$pids" ] || break
-		if [ $signal = TERM ]; then
-			# what is no server: prove, clients, poolers
-			for i in $pids; do
-				case "$(cat "/proc/$i/comm" 2>/dev/null)" in
-					postgres) ;;
-					*) kill -TERM "$i" 2>/dev/null || true ;;
-				esac
-			done
-		else
-			# shellcheck disable=SC2086
-			kill -$signal $pids 2>/dev/null || true
-		fi
-		for i in $(seq 30); do
-			[ -n "$(cluster_pids)" ] || break
+	for signal in TERM QUIT KILL; do
+		for pid in $(cluster_pids); do
+			[ $signal != TERM ] ||
+				[ "$(cat "/proc/$pid/comm" 2>/dev/null)" != postgres ] || continue
+			kill -$signal "$pid" 2>/dev/null || true
+		done
+		for i in $(seq 10); do
+			[ -n "$(cluster_pids)" ] || break 2
 			sleep 0.1
-			[ $signal != TERM ] || [ "$i" -lt 10 ] || break
 		done
 	done
 	rm -rf "$tmp"
@@ -108,7 +92,7 @@ as_dbuser()
 # PGDATABASE to it.
 cluster_start()
 {
-	local data=$tmp/$1 setting
+	local name=$1 data=$tmp/$1 setting
 	shift
 
 	(cd "$tmp" && as_dbuser initdb -D "$data" -U postgres -A trust -E UTF8 \
@@ -125,16 +109,24 @@ cluster_start()
 		done
 	} | as_dbuser tee -a "$data/postgresql.conf" >/dev/null
 	export PGHOST=$tmp PGPORT=5432 PGUSER=postgres PGDATABASE=postgres
-	cluster_restart "$data"
+	cluster_restart "$name"
 }
 
-# Starts the server of a data directory that has none.
+# cluster_restart NAME: starts it where it does not run.  The server is a child of this
+# script, not of pg_ctl, so that its pid is free as soon as it has died.
 cluster_restart()
 {
-	(cd "$tmp" && as_dbuser pg_ctl -D "$1" -l "$1.log" -w -s -t 60 start) >"$tmp/pg_ctl.log" 2>&1 || {
-		cat "$tmp/pg_ctl.log" "$1.log" >&2
-		die "the server did not start"
-	}
+	local data=$tmp/$1 i
+
+	(cd "$tmp" && as_dbuser postgres -D "$data") >>"$data.log" 2>&1 </dev/null &
+	server=$!
+	for i in $(seq 600); do
+		! pg_isready -q || return 0
+		kill -0 "$server" 2>/dev/null || break
+		sleep 0.1
+	done
+	cat "$data.log" >&2
+	die "the server did not start"
 }
 
 cluster_stop()
@@ -149,8 +141,10 @@ cluster_kill()
 	local data=$tmp/$1 i
 
 	kill -KILL "$(head -n 1 "$data/postmaster.pid")"
+	wait "$server" || true
 	for i in $(seq 200); do
-		readlink /proc/[0-9]*/cwd 2>/dev/null | grep -qxF "$data" || return 0
+		[ -n "$(find /proc/[0-9]*/cwd -maxdepth 0 -lname "$data" 2>/dev/null)" ] ||
+			return 0
 		sleep 0.05
 	done
 	die "processes of a killed server did not end"
