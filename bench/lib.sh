@@ -1,0 +1,267 @@
+#
+# bench/lib.sh
+#	  What every family of benchmarks uses: the cluster, the two tables, rounds,
+#	  medians, and the lines of the table.
+#
+
+ROUNDS=${ROUNDS:-7}
+ROUND_SECONDS=${ROUND_SECONDS:-2}
+BIG_KEYS=${BIG_KEYS:-10000000}
+
+# keys are random numbers of 19 digits, so that their order as text is known
+KEY_MIN=1000000000000000000
+KEY_MAX=8999999999999999999
+RESPONSE=$(printf '%0200d' 0 | tr 0 r)
+
+bindir=$("$PG_CONFIG" --bindir)
+PATH=$bindir:$PATH
+export LC_ALL=C
+unset PGOPTIONS PGUSER PGPORT PGPASSWORD PGSERVICE PGDATABASE
+
+work=$(mktemp -d "${BENCH_TMP:-${TMPDIR:-/tmp}}/idem-bench.XXXXXX")
+export PGHOST=$work PGDATABASE=bench PGUSER=bench
+
+# pids of background programs that this run started
+children=()
+
+cleanup()
+{
+	local pid
+
+	for pid in "${children[@]}"
+	do
+		kill "$pid" 2>/dev/null || true
+	done
+	if [ -f "$work/data/postmaster.pid" ]
+	then
+		pg_ctl -D "$work/data" -m immediate -w stop >/dev/null || true
+	fi
+	rm -rf "$work"
+}
+
+say()
+{
+	echo "$*" >&2
+}
+
+# sql TEXT: runs it, prints bare values
+sql()
+{
+	psql -XAtq -v ON_ERROR_STOP=1 <<<"$1"
+}
+
+cluster_start()
+{
+	trap cleanup EXIT
+	trap 'exit 1' INT TERM
+	initdb -D "$work/data" -U bench -A trust -E UTF8 --no-locale --no-sync \
+		>"$work/initdb.log"
+	cat >>"$work/data/postgresql.conf" <<-END
+		listen_addresses = ''
+		unix_socket_directories = '$work'
+		max_connections = 250
+		shared_buffers = 1GB
+		max_wal_size = 48GB
+		min_wal_size = 4GB
+		checkpoint_timeout = 1h
+		jit = off
+	END
+	pg_ctl -D "$work/data" -l "$work/server.log" -w start >/dev/null
+	database_create bench
+}
+
+# A database with the extension and, beside it, the table that a good engineer
+# would write for the same work: same columns, same key, same fillfactor.
+database_create()
+{
+	local PGDATABASE=$1
+
+	createdb "$PGDATABASE"
+	sql "CREATE EXTENSION idem"
+	sql "
+		CREATE TABLE hand (
+			scope text COLLATE \"C\" NOT NULL,
+			key text COLLATE \"C\" NOT NULL,
+			state text NOT NULL,
+			hold text,
+			attempt int NOT NULL,
+			fence bigint,
+			lease_until timestamptz,
+			expires_at timestamptz,
+			fingerprint text,
+			step text,
+			progress jsonb,
+			response text,
+			code int,
+			created_at timestamptz NOT NULL,
+			finished_at timestamptz,
+			function text,
+			result text,
+			ttl interval,
+			claimed_at timestamptz,
+			PRIMARY KEY (scope, key)
+		) WITH (fillfactor = 45);
+		CREATE SEQUENCE hand_fence CACHE 1;
+		CREATE TABLE account (id int PRIMARY KEY, balance bigint NOT NULL)
+			WITH (fillfactor = 90);
+		INSERT INTO account SELECT i, 0 FROM generate_series(1, 100000) i;
+		VACUUM ANALYZE account;"
+	tables_agree
+}
+
+# Refuses to compare tables that differ.
+tables_agree()
+{
+	local shape differ
+
+	shape="SELECT attname, format_type(atttypid, atttypmod), attcollation,
+				  attstorage
+		   FROM pg_attribute WHERE attnum > 0 AND NOT attisdropped
+		   AND attrelid ="
+	differ=$(sql "
+		SELECT string_agg(attname, ', ' ORDER BY attname) FROM (
+			(($shape 'hand'::regclass) EXCEPT ($shape 'idem.key'::regclass))
+			UNION ALL
+			(($shape 'idem.key'::regclass) EXCEPT ($shape 'hand'::regclass))
+		) d")
+	differ+=$(sql "
+		SELECT 'options: ' || a.reloptions::text || ' ' || b.reloptions::text
+		FROM pg_class a, pg_class b
+		WHERE a.oid = 'hand'::regclass AND b.oid = 'idem.key'::regclass
+		AND NOT a.reloptions @> b.reloptions")
+	if [ -n "$differ" ]
+	then
+		say "bench: table hand is not shaped as idem.key is: $differ"
+		exit 1
+	fi
+}
+
+# script NAME: a pgbench script from standard input
+script()
+{
+	{
+		echo "\\set k random($KEY_MIN, $KEY_MAX)"
+		cat
+	} >"$work/$1.sql"
+}
+
+# tps NAME CLIENTS SYNC [pgbench options]: one round; with -t among the
+# options so many transactions, else so many seconds
+tps()
+{
+	local name=$1 clients=$2 sync=$3 length="-T $ROUND_SECONDS"
+
+	shift 3
+	[[ " $* " == *" -t "* ]] && length=
+	PGOPTIONS="-c synchronous_commit=$sync" pgbench -n -M prepared \
+		-c "$clients" -j $((clients > 1 ? 2 : 1)) $length \
+		-D response="$RESPONSE" -f "$work/$name.sql" "$@" \
+		>"$work/pgbench.out" 2>"$work/pgbench.err" || pgbench_failed
+	if grep -q 'aborted\|ERROR' "$work/pgbench.err"
+	then
+		pgbench_failed
+	fi
+	sed -n 's/^tps = \([0-9.]*\).*/\1/p' "$work/pgbench.out"
+}
+
+pgbench_failed()
+{
+	cat "$work/pgbench.err" >&2
+	tail -n 20 "$work/server.log" >&2
+	exit 1
+}
+
+# Empties both registries and puts the WAL where it does not disturb.
+tables_empty()
+{
+	sql "TRUNCATE hand, idem.key"
+}
+
+# compare WHAT CLIENTS SYNC TARGET HAND IDEM PREPARE [pgbench options]
+#	  Alternating rounds of the scripts HAND and IDEM; PREPARE is a command that
+#	  runs before each.  The ratio is the median of the rounds' ratios.
+compare()
+{
+	local what=$1 clients=$2 sync=$3 target=$4 hand=$5 idem=$6 prepare=$7
+	local round h i
+
+	shift 7
+	sql CHECKPOINT
+	$prepare
+	ROUND_SECONDS=1 tps "$hand" "$clients" "$sync" "$@" >/dev/null
+	ROUND_SECONDS=1 tps "$idem" "$clients" "$sync" "$@" >/dev/null
+	: >"$work/rounds"
+	for ((round = 0; round < ROUNDS; round++))
+	do
+		$prepare
+		h=$(tps "$hand" "$clients" "$sync" "$@")
+		i=$(tps "$idem" "$clients" "$sync" "$@")
+		echo "$h $i" >>"$work/rounds"
+	done
+	rounds_row "$what" "$clients" "$target"
+}
+
+# column N: of the rounds
+column()
+{
+	awk -v n="$1" '{ print $n }' "$work/rounds"
+}
+
+median()
+{
+	sort -g | awk '{ v[NR] = $1 } END {
+		print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
+}
+
+# rounds_row WHAT CLIENTS TARGET [FORMAT]: a line of the table from "$work/rounds"
+rounds_row()
+{
+	local ratios ratio range
+
+	ratios=$(awk '{ printf "%.3f\n", $2 / $1 }' "$work/rounds")
+	ratio=$(median <<<"$ratios")
+	range=$(sort -g <<<"$ratios" |
+		awk 'NR == 1 { a = $1 } { b = $1 } END { printf "%.2f-%.2f", a, b }')
+	row "$1" "$2" "$(printf "${4:-%.0f}" "$(column 1 | median)")" \
+		"$(printf "${4:-%.0f}" "$(column 2 | median)")" \
+		"$(printf '%.2f' "$ratio")" "$range" "$3" "$ratio"
+}
+
+print_header()
+{
+	line 'what (per second, unless it says otherwise)' clients against idem ratio \
+		range target reached
+	line --- --: --: --: --: --: --: ---
+}
+
+line()
+{
+	printf '| %-66s | %7s | %9s | %9s | %5s | %9s | %7s | %-7s |\n' "$@"
+}
+
+# row WHAT CLIENTS AGAINST IDEM RATIO RANGE TARGET VALUE
+#	  TARGET is ">= n", "<= n" or "-"; VALUE is what is held against it.
+row()
+{
+	local reached=-
+
+	if [ "$7" != - ]
+	then
+		reached=$(awk -v v="$8" -v t="${7#??}" -v op="${7%% *}" 'BEGIN {
+			print (op == ">=" ? v + 0 >= t + 0 : v + 0 <= t + 0) ? "yes" : "NO" }')
+	fi
+	line "$1" "$2" "$3" "$4" "$5" "$6" "$7" "$reached"
+}
+
+print_machine()
+{
+	local kind
+
+	kind=$(df --output=fstype "$work" | tail -n 1)
+	cat <<-END
+		$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores that server and clients share, $(awk '/^MemTotal/ { printf "%.0f GB", $2 / 1048576 }' /proc/meminfo) of memory, $kind
+		$(postgres --version), shared_buffers $(sql 'SHOW shared_buffers'), idem $(sql "SELECT extversion FROM pg_extension WHERE extname = 'idem'")
+		$ROUNDS rounds of $ROUND_SECONDS s a side, alternating; medians; load at the start $(cut -d ' ' -f 1 /proc/loadavg)
+
+	END
+}

@@ -1,0 +1,17 @@
+#
+# bench/once.sh
+#	  idem_once() of a new key, against the INSERT that people write.
+#
+
+script once_hand <<'END'
+INSERT INTO hand (scope, key, state, attempt, created_at, finished_at, expires_at) VALUES ('default', :k, 'completed', 1, now(), now(), now() + interval '24 h') ON CONFLICT DO NOTHING;
+END
+script once_idem <<'END'
+SELECT idem_once(:k);
+END
+
+for clients in 1 4 16
+do
+	compare 'once, new key, sync off' $clients off '>= 1.00' \
+		once_hand once_idem tables_empty
+done
