@@ -22,7 +22,8 @@ die()
 
 bindir=$($PG_CONFIG --bindir) || die "$PG_CONFIG: cannot be run"
 [ -x "$bindir/initdb" ] || die "no PostgreSQL server in $bindir"
-export PATH="$bindir:$PATH"
+# pgbouncer is in /usr/sbin
+export PATH="$bindir:$PATH:/usr/sbin"
 
 if [ "$(id -u)" = 0 ]; then
 	dbuser=postgres
