@@ -3,7 +3,8 @@
 #   make demo      a payment sent three times, charged once
 #   make check     every test tier, on throw-away clusters
 #   make bench     the table of ratios against the same work by hand
-#   make setup     only what the three above install first
+#   make setup     only what these three install first
+#   make indent    formats src/
 #   make, make install, make clean, make installcheck    as with any extension
 #
 # WERROR=1 makes warnings errors; PG_CONFIG=... chooses the server.
@@ -20,12 +21,8 @@ ifneq (,$(filter $(FRAME),$(MAKECMDGOALS)))
 export PG_CONFIG
 OTHERS = $(filter-out $(FRAME),$(MAKECMDGOALS))
 
-setup demo check:
+$(FRAME):
 	@tools/$@
-bench:
-	@tools/setup bench && bench/run
-indent:
-	@tools/indent
 $(OTHERS):
 	@$(MAKE) --no-print-directory $@
 .NOTPARALLEL:

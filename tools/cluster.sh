@@ -88,6 +88,14 @@ as_dbuser()
 	fi
 }
 
+# Runs a command in the background and waits for it, so that a signal to this
+# script alone ends it at once.
+attended()
+{
+	"$@" </dev/null &
+	wait $!
+}
+
 # cluster_start NAME [SETTING=VALUE ...]: makes and starts a server in
 # $tmp/NAME, whose superuser is postgres, and points PGHOST, PGPORT, PGUSER and
 # PGDATABASE to it.
