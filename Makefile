@@ -42,11 +42,11 @@ PARTS = $(sort $(wildcard sql/[0-9][0-9]_*.sql))
 DATA_built = $(SCRIPT)
 DATA = $(filter-out $(SCRIPT),$(sort $(wildcard sql/idem--*.sql)))
 
-# The three that are switched off are what PostgreSQL's own headers and the
-# argument lists of its callbacks set off.  The prefix map makes the library
-# the same wherever it is built.
+# The two that are switched off are what PostgreSQL's macros and the argument
+# lists of its callbacks set off.  The prefix map makes the library the same
+# wherever it is built.
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \
-	-Wno-missing-field-initializers -ffile-prefix-map=$(CURDIR)=.
+	-ffile-prefix-map=$(CURDIR)=.
 ifneq (,$(filter-out 0,$(WERROR)))
 PG_CFLAGS += -Werror
 endif
