@@ -1,0 +1,18 @@
+-- Sweeping: removal of what has expired.
+
+CREATE TABLE idem.sweep_state (
+	kind pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
+	position pg_catalog.int8 NOT NULL
+);
+COMMENT ON TABLE idem.sweep_state IS 'where the next sweep goes on, per kind of record: a block of its table';
+INSERT INTO idem.sweep_state VALUES ('key', 0);
+
+CREATE FUNCTION idem_sweep(
+	max_rows pg_catalog.int4 DEFAULT 10000,
+	budget pg_catalog.interval DEFAULT NULL,
+	OUT kind pg_catalog.text,
+	OUT removed pg_catalog.int8
+) RETURNS SETOF pg_catalog.record
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION idem_sweep(pg_catalog.int4, pg_catalog.interval) IS
+'For operators: removes records whose time is over, going on where the last sweep stopped, once round at most. max_rows: at most so many (NULL: no limit). budget: for so long (NULL: no limit). Never waits for a lock and never touches a live claim. Returns how many were removed, per kind. Errors: ID400 bad argument.';

@@ -1,0 +1,134 @@
+/*
+ * catalog.c
+ *	  Finds idem's own relations, and counts the changes made to them.
+ *
+ * A name is looked up once per session and forgotten when PostgreSQL says that
+ * the relation changed (dropped, renamed, altered).  Whoever caches something
+ * derived from such a relation keeps the epoch it was built in and builds anew
+ * when the epoch has moved on.  The callback only counts: it reads no catalog
+ * and frees nothing, because it may run in the middle of anything.
+ *
+ * Definer work runs as the owner of the tables, never as the owner of the
+ * functions, who is the bootstrap superuser after a trusted installation.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "miscadmin.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+
+#include "catalog.h"
+
+static const char *const relation_names[IDEM_NRELATIONS] = {
+	[IDEM_REL_KEY] = "key",
+	[IDEM_REL_SCOPE] = "scope",
+	[IDEM_REL_FENCE] = "fence",
+	[IDEM_REL_SWEEP_STATE] = "sweep_state"
+};
+
+/*
+ * An OID that is not valid any more is kept until the next look-up, so that
+ * changes to its relation still count.
+ */
+static Oid	relation_oids[IDEM_NRELATIONS];
+static bool relation_valid[IDEM_NRELATIONS];
+static uint64 relation_epochs[IDEM_NRELATIONS];
+
+/*
+ * Relcache callback: InvalidOid stands for every relation.
+ */
+static void
+catalog_relation_changed(Datum arg, Oid relid)
+{
+	for (int i = 0; i < IDEM_NRELATIONS; i++)
+	{
+		if (relid == InvalidOid || relid == relation_oids[i])
+		{
+			relation_valid[i] = false;
+			relation_epochs[i]++;
+		}
+	}
+}
+
+/*
+ * Registers the callback; called once, when the library is loaded.
+ */
+void
+idem_catalog_init(void)
+{
+	CacheRegisterRelcacheCallback(catalog_relation_changed, (Datum) 0);
+}
+
+/*
+ * The OID of one of idem's relations.  An ERROR if it is not there, which only
+ * the owner of schema "idem" can bring about.
+ */
+Oid
+idem_catalog_relation(IdemRelation which)
+{
+	if (!relation_valid[which])
+	{
+		Oid			namespace = get_namespace_oid("idem", true);
+		Oid			relid = InvalidOid;
+
+		if (OidIsValid(namespace))
+			relid = get_relname_relid(relation_names[which], namespace);
+		if (!OidIsValid(relid))
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_TABLE),
+					 errmsg("relation \"idem.%s\" does not exist",
+							relation_names[which]),
+					 errhint("Extension \"idem\" is not installed in this database, or its schema was altered.")));
+		relation_oids[which] = relid;
+		relation_valid[which] = true;
+	}
+	return relation_oids[which];
+}
+
+/*
+ * Whom the relation belongs to.
+ */
+Oid
+idem_catalog_owner(IdemRelation which)
+{
+	Oid			relid = idem_catalog_relation(which);
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for relation %u", relid);
+	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+	ReleaseSysCache(tuple);
+	return owner;
+}
+
+/*
+ * Moves whenever the relation may have changed.
+ */
+uint64
+idem_catalog_epoch(IdemRelation which)
+{
+	return relation_epochs[which];
+}
+
+/*
+ * Acts as "owner" from here to idem_catalog_restore().  An error in between
+ * needs no cleanup: the end of the (sub)transaction restores the identity.
+ */
+void
+idem_catalog_become(Oid owner, IdemIdentity *saved)
+{
+	GetUserIdAndSecContext(&saved->userid, &saved->sec_context);
+	SetUserIdAndSecContext(owner,
+						   saved->sec_context | SECURITY_LOCAL_USERID_CHANGE);
+}
+
+void
+idem_catalog_restore(const IdemIdentity *saved)
+{
+	SetUserIdAndSecContext(saved->userid, saved->sec_context);
+}

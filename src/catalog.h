@@ -1,0 +1,35 @@
+/*
+ * catalog.h
+ *	  Where idem's own relations are, and when what is cached of them is stale.
+ */
+#ifndef IDEM_CATALOG_H
+#define IDEM_CATALOG_H
+
+#include "postgres_ext.h"
+
+/* relations in the fixed schema "idem" */
+typedef enum IdemRelation
+{
+	IDEM_REL_KEY,
+	IDEM_REL_SCOPE,
+	IDEM_REL_FENCE,
+	IDEM_REL_SWEEP_STATE
+} IdemRelation;
+
+#define IDEM_NRELATIONS		(IDEM_REL_SWEEP_STATE + 1)
+
+/* the caller's identity, while definer work is done */
+typedef struct IdemIdentity
+{
+	Oid			userid;
+	int			sec_context;
+} IdemIdentity;
+
+extern void idem_catalog_init(void);
+extern Oid	idem_catalog_relation(IdemRelation which);
+extern Oid	idem_catalog_owner(IdemRelation which);
+extern uint64 idem_catalog_epoch(IdemRelation which);
+extern void idem_catalog_become(Oid owner, IdemIdentity *saved);
+extern void idem_catalog_restore(const IdemIdentity *saved);
+
+#endif							/* IDEM_CATALOG_H */

@@ -1,0 +1,337 @@
+/*
+ * claim.c
+ *	  SQL functions that claim: idem_key, idem_claim, idem_once,
+ *	  idem_once_many.
+ *
+ * They check arguments, open the table once, and pack the verdict; the
+ * judgement itself is registry.c's.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/typcache.h"
+
+#include "compat.h"
+#include "errors.h"
+#include "fingerprint.h"
+#include "guc.h"
+#include "registry.h"
+
+PG_FUNCTION_INFO_V1(idem_key);
+PG_FUNCTION_INFO_V1(idem_claim);
+PG_FUNCTION_INFO_V1(idem_once);
+PG_FUNCTION_INFO_V1(idem_once_many);
+
+/* columns of type idem_claimed, in order */
+enum
+{
+	OUT_RUN,
+	OUT_OUTCOME,
+	OUT_ATTEMPT,
+	OUT_FENCE,
+	OUT_STEP,
+	OUT_PROGRESS,
+	OUT_RESPONSE,
+	OUT_CODE,
+	OUT_RETRY_AFTER,
+	OUT_EXPIRES_AT,
+	OUT_NCOLUMNS
+};
+
+static const char *const outcome_names[] = {
+	[IDEM_OUT_CLAIMED] = "claimed",
+	[IDEM_OUT_TAKEOVER] = "takeover",
+	[IDEM_OUT_COMPLETED] = "completed",
+	[IDEM_OUT_FAILED] = "failed",
+	[IDEM_OUT_IN_PROGRESS] = "in_progress",
+	[IDEM_OUT_MISMATCH] = "mismatch"
+};
+
+/*
+ * idem_key() -> text: the setting idem.key, NULL where it is empty.
+ */
+Datum
+idem_key(PG_FUNCTION_ARGS)
+{
+	if (idem_guc_key == NULL || idem_guc_key[0] == '\0')
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(idem_guc_key));
+}
+
+/*
+ * The argument "wait": NULL sleeps for the exact answer.
+ */
+static void
+claim_parse_wait(const Interval *span, IdemWait *wait)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	memset(wait, 0, sizeof(IdemWait));
+	if (span == NULL)
+		wait->forever = true;
+	else if (span->time == 0 && span->day == 0 && span->month == 0)
+		wait->until = now;
+	else
+		wait->until = idem_scope_deadline(now, span, "wait");
+}
+
+/*
+ * The arguments "hold" and "lease" over what the scope says.
+ */
+static void
+claim_parse_hold(text *hold, const Interval *lease, const IdemScope *scope,
+				 IdemRequest *request)
+{
+	request->lease = lease != NULL ? lease : &scope->lease;
+	if (hold != NULL)
+		request->hold = idem_scope_parse_hold(hold);
+	else
+		request->hold = lease != NULL ? IDEM_HOLD_LEASE : scope->hold;
+
+	if (lease != NULL && request->hold != IDEM_HOLD_LEASE)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"lease\" does not go with this hold"),
+				 errdetail("A lease belongs to hold \"lease\" only."),
+				 errhidestmt(true)));
+}
+
+/*
+ * Bad spans of time are refused also where the verdict would not need them.
+ */
+static void
+claim_check_spans(const IdemRequest *request)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (request->ttl != NULL)
+		(void) idem_scope_deadline(now, request->ttl, "ttl");
+	if (request->hold == IDEM_HOLD_LEASE && request->lease != NULL)
+		(void) idem_scope_deadline(now, request->lease, "lease");
+}
+
+static Datum
+claim_pack(FunctionCallInfo fcinfo, const IdemVerdict *verdict)
+{
+	/* per column: from where, and whether this verdict shows it */
+	static const struct
+	{
+		int			out;
+		IdemColumn	column;
+	}			copied[] = {
+		{OUT_ATTEMPT, IDEM_COL_ATTEMPT},
+		{OUT_FENCE, IDEM_COL_FENCE},
+		{OUT_STEP, IDEM_COL_STEP},
+		{OUT_PROGRESS, IDEM_COL_PROGRESS},
+		{OUT_RESPONSE, IDEM_COL_RESPONSE},
+		{OUT_CODE, IDEM_COL_CODE},
+		{OUT_EXPIRES_AT, IDEM_COL_EXPIRES_AT}
+	};
+	bool		runs = IDEM_OUTCOME_RUNS(verdict->outcome);
+	bool		finished = verdict->outcome == IDEM_OUT_COMPLETED ||
+	verdict->outcome == IDEM_OUT_FAILED;
+	bool		holds = runs || verdict->own;
+	Datum		values[OUT_NCOLUMNS];
+	bool		nulls[OUT_NCOLUMNS];
+	TupleDesc	desc;
+	HeapTuple	tuple;
+
+	memset(nulls, true, sizeof(nulls));
+	values[OUT_RUN] = BoolGetDatum(runs);
+	nulls[OUT_RUN] = false;
+	values[OUT_OUTCOME] = CStringGetTextDatum(outcome_names[verdict->outcome]);
+	nulls[OUT_OUTCOME] = false;
+	if (verdict->outcome == IDEM_OUT_IN_PROGRESS)
+	{
+		values[OUT_RETRY_AFTER] = Int32GetDatum(verdict->retry_after);
+		nulls[OUT_RETRY_AFTER] = false;
+	}
+
+	for (int i = 0; (runs || verdict->known) && i < lengthof(copied); i++)
+	{
+		int			out = copied[i].out;
+		IdemColumn	column = copied[i].column;
+		bool		shown = out == OUT_ATTEMPT;
+
+		if (out == OUT_FENCE || out == OUT_STEP || out == OUT_PROGRESS)
+			shown = holds;
+		else if (out == OUT_RESPONSE || out == OUT_CODE ||
+				 out == OUT_EXPIRES_AT)
+			shown = finished;
+		if (shown && !verdict->row.nulls[column])
+		{
+			values[out] = verdict->row.values[column];
+			nulls[out] = false;
+		}
+	}
+
+	desc = lookup_rowtype_tupdesc(get_fn_expr_rettype(fcinfo->flinfo), -1);
+	if (desc->natts != OUT_NCOLUMNS)
+		elog(ERROR, "type idem_claimed has %d columns, not %d",
+			 desc->natts, OUT_NCOLUMNS);
+	tuple = heap_form_tuple(desc, values, nulls);
+	ReleaseTupleDesc(desc);
+	return HeapTupleGetDatum(tuple);
+}
+
+/*
+ * idem_claim(key, request, scope, hold, lease, ttl, wait) -> idem_claimed
+ */
+Datum
+idem_claim(PG_FUNCTION_ARGS)
+{
+	IdemRequest request = {.key = IDEM_ARG_TEXT(0)};
+	IdemScope	scope;
+	IdemStore	store;
+	IdemVerdict verdict;
+
+	idem_registry_check_key(request.key);
+	idem_scope_resolve(IDEM_ARG_TEXT(2), IDEM_SCOPE_CLAIMING, &scope);
+	request.scope = &scope;
+	claim_parse_hold(IDEM_ARG_TEXT(3), IDEM_ARG_INTERVAL(4), &scope, &request);
+	request.ttl = IDEM_ARG_INTERVAL(5);
+	claim_check_spans(&request);
+	claim_parse_wait(IDEM_ARG_INTERVAL(6), &request.wait);
+	if (!PG_ARGISNULL(1))
+		request.fingerprint = idem_fingerprint_jsonb(PG_GETARG_JSONB_P(1));
+
+	idem_store_open(&store, RowExclusiveLock);
+	memset(&verdict, 0, offsetof(IdemVerdict, row));
+	idem_registry_claim(&store, &request, &verdict);
+	idem_store_close(&store);
+	PG_RETURN_DATUM(claim_pack(fcinfo, &verdict));
+}
+
+/*
+ * A request that records the key as done at once, key still to be set.
+ */
+static void
+once_prepare(text *scope_name, const Interval *ttl, IdemScope *scope,
+			 IdemRequest *request)
+{
+	memset(request, 0, sizeof(IdemRequest));
+	idem_scope_resolve(scope_name, IDEM_SCOPE_CLAIMING, scope);
+	request->scope = scope;
+	request->once = true;
+	request->ttl = ttl;
+	request->wait = idem_wait_forever;
+	if (ttl != NULL)
+		(void) idem_scope_deadline(GetCurrentTimestamp(), ttl, "ttl");
+}
+
+/*
+ * idem_once(key, scope, ttl) -> boolean
+ */
+Datum
+idem_once(PG_FUNCTION_ARGS)
+{
+	IdemRequest request;
+	IdemScope	scope;
+	IdemStore	store;
+	IdemVerdict verdict;
+	text	   *key = IDEM_ARG_TEXT(0);
+
+	idem_registry_check_key(key);
+	once_prepare(IDEM_ARG_TEXT(1), IDEM_ARG_INTERVAL(2), &scope, &request);
+	request.key = key;
+
+	idem_store_open(&store, RowExclusiveLock);
+	idem_registry_claim(&store, &request, &verdict);
+	idem_store_close(&store);
+	PG_RETURN_BOOL(IDEM_OUTCOME_RUNS(verdict.outcome));
+}
+
+typedef struct BatchKey
+{
+	text	   *key;
+	int			position;		/* in the array given */
+} BatchKey;
+
+/*
+ * By bytes, as the "C" collation; equal keys in the order given.
+ */
+static int
+batch_compare(const void *a, const void *b)
+{
+	const BatchKey *x = (const BatchKey *) a;
+	const BatchKey *y = (const BatchKey *) b;
+	int			order = idem_registry_compare_keys(x->key, y->key);
+
+	return order != 0 ? order : x->position - y->position;
+}
+
+/*
+ * idem_once_many(keys, scope, ttl) -> SETOF text: those that were new.
+ *
+ * Keys are taken in the order of their bytes, so that two batches never wait
+ * for each other in a circle; of equal ones the first counts.
+ */
+Datum
+idem_once_many(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	IdemRequest request;
+	IdemScope	scope;
+	IdemStore	store;
+	Datum	   *elems;
+	bool	   *nulls;
+	bool	   *is_new;
+	BatchKey   *batch;
+	int			nelems;
+	IdemVerdict verdict;
+	MemoryContext context;
+	MemoryContext caller;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"keys\" is missing"),
+				 errhidestmt(true)));
+	once_prepare(IDEM_ARG_TEXT(1), IDEM_ARG_INTERVAL(2), &scope, &request);
+
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false,
+					  TYPALIGN_INT, &elems, &nulls, &nelems);
+	batch = palloc(Max(nelems, 1) * sizeof(BatchKey));
+	for (int i = 0; i < nelems; i++)
+	{
+		batch[i].key = nulls[i] ? NULL : DatumGetTextPP(elems[i]);
+		batch[i].position = i;
+		idem_registry_check_key(batch[i].key);
+	}
+	qsort(batch, nelems, sizeof(BatchKey), batch_compare);
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	is_new = palloc0(Max(nelems, 1) * sizeof(bool));
+	idem_store_open(&store, RowExclusiveLock);
+	context = AllocSetContextCreate(CurrentMemoryContext, "idem batch",
+									ALLOCSET_DEFAULT_SIZES);
+	caller = MemoryContextSwitchTo(context);
+	for (int i = 0; i < nelems; i++)
+	{
+		request.key = batch[i].key;
+		idem_registry_claim(&store, &request, &verdict);
+		is_new[batch[i].position] = IDEM_OUTCOME_RUNS(verdict.outcome);
+		MemoryContextReset(context);
+	}
+	MemoryContextSwitchTo(caller);
+	idem_store_close(&store);
+	MemoryContextDelete(context);
+
+	for (int i = 0; i < nelems; i++)
+	{
+		bool		isnull = false;
+
+		if (is_new[i])
+			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc,
+								 &elems[i], &isnull);
+	}
+	PG_RETURN_NULL();
+}

@@ -1,0 +1,55 @@
+/*
+ * compat.h
+ *	  The one place that knows which PostgreSQL this is.
+ *
+ * Supported are 15 to 18.  Each difference gets one macro under idem's own
+ * name, so that no other file tests PG_VERSION_NUM.
+ */
+#ifndef IDEM_COMPAT_H
+#define IDEM_COMPAT_H
+
+#include "access/genam.h"
+#include "access/tableam.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+
+/* 15 declares _PG_init nowhere */
+#if PG_VERSION_NUM < 160000
+extern PGDLLEXPORT void _PG_init(void);
+#endif
+
+/* 16 tells summarizing indexes apart; idem meets only btrees here */
+#if PG_VERSION_NUM < 160000
+typedef bool IdemIndexesToUpdate;
+#define IDEM_INDEXES_NEED_ENTRY(u)	(u)
+#else
+typedef TU_UpdateIndexes IdemIndexesToUpdate;
+#define IDEM_INDEXES_NEED_ENTRY(u)	((u) == TU_All)
+#endif
+
+/* 17 can ask for a stronger mode too */
+#if PG_VERSION_NUM < 170000
+#define IDEM_LOCK_HELD_BY_ME(tag, mode) LockHeldByMe((tag), (mode))
+#else
+#define IDEM_LOCK_HELD_BY_ME(tag, mode) LockHeldByMe((tag), (mode), false)
+#endif
+
+/* 17 has infinite intervals */
+#if PG_VERSION_NUM < 170000
+#define IDEM_INTERVAL_IS_INFINITE(i)	false
+#else
+#define IDEM_INTERVAL_IS_INFINITE(i)	INTERVAL_NOT_FINITE(i)
+#endif
+
+/* 18 counts index searches and can log failed conditional locks */
+#if PG_VERSION_NUM < 180000
+#define IDEM_INDEX_BEGINSCAN(heap, index, snap, nkeys) \
+	index_beginscan((heap), (index), (snap), (nkeys), 0)
+#define IDEM_XACT_LOCK_TRY(xid) ConditionalXactLockTableWait(xid)
+#else
+#define IDEM_INDEX_BEGINSCAN(heap, index, snap, nkeys) \
+	index_beginscan((heap), (index), (snap), NULL, (nkeys), 0)
+#define IDEM_XACT_LOCK_TRY(xid) ConditionalXactLockTableWait((xid), false)
+#endif
+
+#endif							/* IDEM_COMPAT_H */

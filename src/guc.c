@@ -1,0 +1,61 @@
+/*
+ * guc.c
+ *	  The settings of idem.
+ *
+ * idem.key and idem.scope are what a middleware sets once per request (with
+ * set_config(…, true), so that they end with the transaction); the verbs fall
+ * back on them.  idem.access is a superuser's, because forcing the direct way
+ * passes over whatever a table's owner has put on the table.
+ */
+#include "postgres.h"
+
+#include "utils/guc.h"
+
+#include "guc.h"
+
+char	   *idem_guc_key = NULL;
+char	   *idem_guc_scope = NULL;
+int			idem_guc_access = IDEM_ACCESS_AUTO;
+bool		idem_guc_declared_scopes = false;
+
+static const struct config_enum_entry access_options[] = {
+	{"auto", IDEM_ACCESS_AUTO, false},
+	{"direct", IDEM_ACCESS_DIRECT, false},
+	{"sql", IDEM_ACCESS_SQL, false},
+	{NULL, 0, false}
+};
+
+/*
+ * Defines every setting; called once, when the library is loaded.
+ */
+void
+idem_guc_define(void)
+{
+	DefineCustomStringVariable("idem.key",
+							   "Idempotency key of the current request.",
+							   "Verbs that are called without a key use it.",
+							   &idem_guc_key, NULL,
+							   PGC_USERSET, GUC_NOT_IN_SAMPLE,
+							   NULL, NULL, NULL);
+	DefineCustomStringVariable("idem.scope",
+							   "Scope of verbs that are called without one.",
+							   "Empty means \"default\".",
+							   &idem_guc_scope, NULL,
+							   PGC_USERSET, GUC_NOT_IN_SAMPLE,
+							   NULL, NULL, NULL);
+	DefineCustomEnumVariable("idem.access",
+							 "How the registry's table is reached.",
+							 "\"auto\" goes straight to the table where that is exact, and through SQL elsewhere.",
+							 &idem_guc_access, IDEM_ACCESS_AUTO,
+							 access_options,
+							 PGC_SUSET, GUC_NOT_IN_SAMPLE,
+							 NULL, NULL, NULL);
+	DefineCustomBoolVariable("idem.declared_scopes",
+							 "Refuses scopes that have no row in idem.scope.",
+							 NULL,
+							 &idem_guc_declared_scopes, false,
+							 PGC_USERSET, GUC_NOT_IN_SAMPLE,
+							 NULL, NULL, NULL);
+
+	MarkGUCPrefixReserved("idem");
+}

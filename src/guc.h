@@ -1,0 +1,22 @@
+/*
+ * guc.h
+ *	  The settings under idem.*; guc.c defines them, anybody may read them.
+ */
+#ifndef IDEM_GUC_H
+#define IDEM_GUC_H
+
+typedef enum IdemAccess
+{
+	IDEM_ACCESS_AUTO,
+	IDEM_ACCESS_DIRECT,
+	IDEM_ACCESS_SQL
+} IdemAccess;
+
+extern char *idem_guc_key;
+extern char *idem_guc_scope;
+extern int	idem_guc_access;
+extern bool idem_guc_declared_scopes;
+
+extern void idem_guc_define(void);
+
+#endif							/* IDEM_GUC_H */

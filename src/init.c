@@ -1,0 +1,26 @@
+/*
+ * init.c
+ *	  What happens when the library is loaded.
+ *
+ * Loading needs no preload: it defines settings and registers callbacks that
+ * only mark or tidy, so that LOAD, pg_upgrade and a first call in any session
+ * are all the same to it.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+
+#include "catalog.h"
+#include "claims.h"
+#include "compat.h"
+#include "guc.h"
+
+PG_MODULE_MAGIC;
+
+void
+_PG_init(void)
+{
+	idem_guc_define();
+	idem_catalog_init();
+	idem_claims_init();
+}

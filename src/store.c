@@ -1,0 +1,251 @@
+/*
+ * store.c
+ *	  Chooses the way to idem.key, and sleeps for a bounded time.
+ *
+ * There are two ways.  The direct one (store_heap.c) calls the table and index
+ * access methods as the executor does; it is taken where the table is a plain
+ * heap with its primary key as declared and nothing on it that only the
+ * executor or a foreign planner would honour.  Everywhere else the same
+ * operations run as SQL (store_sql.c).  Both give the same answers.
+ *
+ * What a read returns is the latest committed version of the row, or the
+ * caller's own; what another transaction has not committed is never an answer,
+ * only something to sleep behind.  An insert, update or delete that meets such
+ * work sleeps at most as long as IdemWait allows, in PostgreSQL's own lock
+ * queue, and then says CHANGED (read again) or BUSY (time is up).
+ *
+ * Locks, in order: idem.key and its indexes in the caller's lock mode, kept
+ * until the end of the transaction; then, one at a time, transaction ids.  No
+ * buffer or lightweight lock is held during a sleep.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "storage/proc.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+
+#include "catalog.h"
+#include "guc.h"
+#include "store.h"
+
+const IdemWait idem_wait_forever = {.forever = true};
+
+/*
+ * Whether the direct way may be taken for the opened table.
+ */
+static bool
+store_choose_direct(Relation rel)
+{
+	static bool suitable;
+	static uint64 suitable_epoch;
+	static Oid	suitable_relid = InvalidOid;
+
+	if (idem_guc_access == IDEM_ACCESS_SQL)
+		return false;
+
+	if (suitable_relid != RelationGetRelid(rel) ||
+		suitable_epoch != idem_catalog_epoch(IDEM_REL_KEY))
+	{
+		/* the epoch first: what changes while we look is looked at again */
+		suitable_epoch = idem_catalog_epoch(IDEM_REL_KEY);
+		suitable_relid = RelationGetRelid(rel);
+		suitable = idem_heap_suitable(rel);
+	}
+
+	if (!suitable && idem_guc_access == IDEM_ACCESS_DIRECT)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"idem.key\" cannot be reached directly"),
+				 errdetail("It is not a plain table with its declared primary key, or it has triggers, rules, row security, constraints or indexes that the direct way would pass over."),
+				 errhint("Set \"idem.access\" to \"auto\".")));
+	return suitable;
+}
+
+/*
+ * Opens idem.key and chooses the way.  Another session's changes to idem's
+ * definitions are taken in here, once per verb, also inside a transaction that
+ * already holds its locks.
+ */
+void
+idem_store_open(IdemStore *store, LOCKMODE lockmode)
+{
+	AcceptInvalidationMessages();
+
+	memset(store, 0, sizeof(IdemStore));
+	store->context = CurrentMemoryContext;
+	store->rel = table_open(idem_catalog_relation(IDEM_REL_KEY), lockmode);
+	store->direct = store_choose_direct(store->rel);
+	if (store->direct)
+		idem_heap_open(store, lockmode);
+}
+
+/*
+ * Closes what was opened; locks stay until the transaction ends.
+ */
+void
+idem_store_close(IdemStore *store)
+{
+	if (store->direct)
+		idem_heap_close(store);
+	table_close(store->rel, NoLock);
+}
+
+/*
+ * The latest committed version of the row, or the caller's own.  False if
+ * there is none; another's uncommitted row does not count as one.
+ */
+bool
+idem_store_read(IdemStore *store, text *scope, text *key, IdemRow *row)
+{
+	return store->direct ? idem_heap_read(store, scope, key, row) :
+		idem_sql_read(store, scope, key, row);
+}
+
+/*
+ * The same for a row that this transaction wrote, by the position remembered
+ * of it.  False if it is not there any more: then read by key.
+ */
+bool
+idem_store_read_at(IdemStore *store, ItemPointer tid,
+				   text *scope, text *key, IdemRow *row)
+{
+	return store->direct && ItemPointerIsValid(tid) &&
+		idem_heap_read_at(store, tid, scope, key, row);
+}
+
+/*
+ * Whether the transaction's own snapshot already sees this version, so that
+ * work based on that snapshot is not older than what the row stands for.
+ */
+bool
+idem_store_snapshot_sees(IdemStore *store, const IdemRow *row)
+{
+	return store->direct ? idem_heap_snapshot_sees(row) :
+		idem_sql_snapshot_sees(store, row);
+}
+
+/*
+ * Inserts a row for a key of which the last read found none.
+ */
+IdemStoreResult
+idem_store_insert(IdemStore *store, IdemRow *row, const IdemWait *wait)
+{
+	return store->direct ? idem_heap_insert(store, row, wait) :
+		idem_sql_insert(store, row, wait);
+}
+
+/*
+ * Replaces the version that was read.  Scope and key must be the same.
+ */
+IdemStoreResult
+idem_store_update(IdemStore *store, const IdemRow *old, IdemRow *row,
+				  const IdemWait *wait)
+{
+	return store->direct ? idem_heap_update(store, old, row, wait) :
+		idem_sql_update(store, old, row, wait);
+}
+
+/*
+ * Deletes the version that was read.
+ */
+IdemStoreResult
+idem_store_delete(IdemStore *store, const IdemRow *old, const IdemWait *wait)
+{
+	return store->direct ? idem_heap_delete(store, old, wait) :
+		idem_sql_delete(store, old, wait);
+}
+
+/*
+ * Runs "work" in a subtransaction of its own.  False if it failed with
+ * "sqlstate" (0: with any error); then all that it did is undone.  Every other
+ * error passes through.
+ */
+bool
+idem_try(void (*work) (void *arg), void *arg, int sqlstate)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool done = true;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		work(arg);
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (sqlstate != 0 && error->sqlerrcode != sqlstate)
+			ReThrowError(error);
+		FreeErrorData(error);
+		done = false;
+	}
+	PG_END_TRY();
+
+	return done;
+}
+
+typedef struct StoreSleep
+{
+	void		(*sleep) (void *arg);
+	void	   *arg;
+	long		milliseconds;
+} StoreSleep;
+
+static void
+store_sleep_briefly(void *arg)
+{
+	StoreSleep *brief = (StoreSleep *) arg;
+	int			nestlevel = NewGUCNestLevel();
+	char		timeout[16];
+
+	snprintf(timeout, sizeof(timeout), "%ld",
+			 Min(brief->milliseconds, (long) INT_MAX));
+	(void) set_config_option("lock_timeout", timeout, PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	brief->sleep(brief->arg);
+	AtEOXact_GUC(true, nestlevel);
+}
+
+/*
+ * Runs "sleep", which may wait for locks, and lets each of its waits last no
+ * longer than what is left of "wait".  False if that time ran out; then all
+ * that "sleep" did is undone.  Every other error passes through, the caller's
+ * own stricter lock_timeout among them.
+ */
+bool
+idem_wait_run(const IdemWait *wait, void (*sleep) (void *arg), void *arg)
+{
+	StoreSleep	brief = {.sleep = sleep, .arg = arg};
+
+	if (!wait->forever)
+	{
+		long		left;
+
+		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(),
+											   wait->until);
+		brief.milliseconds = Max(left, 1);
+		if (LockTimeout <= 0 || LockTimeout > brief.milliseconds)
+			return idem_try(store_sleep_briefly, &brief,
+							ERRCODE_LOCK_NOT_AVAILABLE);
+	}
+	sleep(arg);
+	return true;
+}

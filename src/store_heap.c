@@ -1,0 +1,561 @@
+/*
+ * store_heap.c
+ *	  The direct way to idem.key: table and index access methods.
+ *
+ * A read is one probe of the primary key with a dirty snapshot, which tells
+ * apart what is committed, what is the caller's own, and what another
+ * transaction is just inserting (store->pending) or changing
+ * (store->modifier).  It takes no predicate lock, so that it answers alike at
+ * every isolation level, and writes nothing.
+ *
+ * A new row is inserted speculatively, as INSERT … ON CONFLICT does: the tuple
+ * goes into the heap under a token, its entry into every unique index without
+ * an error on conflict, and is taken back where one of them knew the key.  The
+ * race that this closes is two sessions that both read "absent": exactly one
+ * of them finds no other entry when it puts its own into the index.  Every
+ * ready index gets its entry, so that while REINDEX CONCURRENTLY keeps two
+ * primary keys, any two sessions still meet in at least one.
+ *
+ * An update or delete names the very version that was read, so that of two
+ * that read the same one only the first succeeds.  Where the caller may not
+ * sleep for ever, the row is locked first, because that can be bounded.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/skey.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/index.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_namespace.h"
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/procarray.h"
+#include "utils/fmgroids.h"
+#include "utils/fmgrprotos.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "store.h"
+
+static const Oid column_types[IDEM_NCOLUMNS] = {
+	[IDEM_COL_SCOPE] = TEXTOID,
+	[IDEM_COL_KEY] = TEXTOID,
+	[IDEM_COL_STATE] = TEXTOID,
+	[IDEM_COL_HOLD] = TEXTOID,
+	[IDEM_COL_ATTEMPT] = INT4OID,
+	[IDEM_COL_FENCE] = INT8OID,
+	[IDEM_COL_LEASE_UNTIL] = TIMESTAMPTZOID,
+	[IDEM_COL_EXPIRES_AT] = TIMESTAMPTZOID,
+	[IDEM_COL_FINGERPRINT] = BYTEAOID,
+	[IDEM_COL_STEP] = TEXTOID,
+	[IDEM_COL_PROGRESS] = JSONBOID,
+	[IDEM_COL_RESPONSE] = TEXTOID,
+	[IDEM_COL_CODE] = INT4OID,
+	[IDEM_COL_CREATED_AT] = TIMESTAMPTZOID,
+	[IDEM_COL_FINISHED_AT] = TIMESTAMPTZOID,
+	[IDEM_COL_FUNCTION] = TEXTOID,
+	[IDEM_COL_RESULT] = TEXTOID,
+	[IDEM_COL_TTL] = INTERVALOID,
+	[IDEM_COL_CLAIMED_AT] = TIMESTAMPTZOID
+};
+
+/*
+ * Whether a distributing engine has taken the table over: Citus lists such
+ * tables in pg_catalog.pg_dist_partition.
+ */
+static bool
+heap_has_foreign_planner(Oid relid)
+{
+	Oid			catalog = get_relname_relid("pg_dist_partition",
+											PG_CATALOG_NAMESPACE);
+	AttrNumber	column;
+	Relation	rel;
+	SysScanDesc scan;
+	ScanKeyData skey;
+	bool		found;
+
+	if (!OidIsValid(catalog))
+		return false;
+	column = get_attnum(catalog, "logicalrelid");
+	if (column == InvalidAttrNumber)
+		return true;
+
+	rel = table_open(catalog, AccessShareLock);
+	ScanKeyInit(&skey, column, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(relid));
+	scan = systable_beginscan(rel, InvalidOid, false, NULL, 1, &skey);
+	found = HeapTupleIsValid(systable_getnext(scan));
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return found;
+}
+
+/*
+ * Whether every index is one that heap_insert_entries() can serve, and the
+ * primary key is (scope, key) in the "C" collation, immediate and valid.
+ */
+static bool
+heap_indexes_are_plain(Relation rel)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	Oid			pk = rel->rd_pkindex;
+	bool		plain = OidIsValid(pk);
+	ListCell   *lc;
+
+	foreach(lc, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		Form_pg_index form = index->rd_index;
+
+		if (index->rd_rel->relam != BTREE_AM_OID ||
+			RelationGetIndexExpressions(index) != NIL ||
+			RelationGetIndexPredicate(index) != NIL ||
+			form->indisexclusion || !form->indimmediate)
+			plain = false;
+		if (RelationGetRelid(index) == pk &&
+			(!form->indisvalid || form->indnkeyatts != 2 ||
+			 form->indkey.values[0] != IDEM_COL_SCOPE + 1 ||
+			 form->indkey.values[1] != IDEM_COL_KEY + 1 ||
+			 index->rd_indcollation[0] != C_COLLATION_OID ||
+			 index->rd_indcollation[1] != C_COLLATION_OID))
+			plain = false;
+		index_close(index, NoLock);
+	}
+	list_free(indexes);
+	return plain;
+}
+
+/*
+ * Whether nothing stands on the table that only the executor would honour.
+ */
+bool
+idem_heap_suitable(Relation rel)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+
+	if (rel->rd_rel->relkind != RELKIND_RELATION ||
+		rel->rd_rel->relam != HEAP_TABLE_AM_OID ||
+		rel->rd_rel->relispartition || rel->rd_rel->relhassubclass ||
+		rel->rd_rel->relrowsecurity ||
+		rel->rd_rel->relreplident != REPLICA_IDENTITY_DEFAULT ||
+		rel->rd_rules != NULL || rel->trigdesc != NULL)
+		return false;
+
+	if (desc->natts != IDEM_NCOLUMNS ||
+		(desc->constr != NULL &&
+		 (desc->constr->num_check > 0 || desc->constr->has_generated_stored)))
+		return false;
+	for (int i = 0; i < IDEM_NCOLUMNS; i++)
+	{
+		if (TupleDescAttr(desc, i)->attisdropped ||
+			TupleDescAttr(desc, i)->atttypid != column_types[i])
+			return false;
+	}
+
+	return heap_indexes_are_plain(rel) &&
+		!heap_has_foreign_planner(RelationGetRelid(rel));
+}
+
+void
+idem_heap_open(IdemStore *store, LOCKMODE lockmode)
+{
+	/* rd_pkindex is known once the list of indexes is */
+	if (!store->rel->rd_indexvalid)
+		list_free(RelationGetIndexList(store->rel));
+	store->pk = index_open(store->rel->rd_pkindex, lockmode);
+	store->read_slot = table_slot_create(store->rel, NULL);
+	InitDirtySnapshot(store->dirty);
+}
+
+void
+idem_heap_close(IdemStore *store)
+{
+	if (store->scan != NULL)
+		index_endscan(store->scan);
+	if (store->write_slot != NULL)
+		ExecDropSingleTupleTableSlot(store->write_slot);
+	ExecDropSingleTupleTableSlot(store->read_slot);
+	index_close(store->pk, NoLock);
+}
+
+/*
+ * Copies the tuple in the slot out of its buffer and takes it apart.
+ */
+static void
+heap_take_row(IdemStore *store, TupleTableSlot *slot, IdemRow *row)
+{
+	HeapTuple	tuple = ExecCopySlotHeapTuple(slot);
+
+	heap_deform_tuple(tuple, RelationGetDescr(store->rel),
+					  row->values, row->nulls);
+	row->tid = slot->tts_tid;
+	row->xmin = HeapTupleHeaderGetXmin(tuple->t_data);
+	ExecClearTuple(slot);
+}
+
+/*
+ * One probe.  The first version found that is committed or our own is the
+ * answer: at most one is, and another's change to it is only noted.
+ */
+static bool
+heap_probe(IdemStore *store, text *scope, text *key, IdemRow *row)
+{
+	ScanKeyData skey[2];
+	MemoryContext caller;
+	bool		found = false;
+
+	ScanKeyInit(&skey[0], 1, BTEqualStrategyNumber, F_TEXTEQ,
+				PointerGetDatum(scope));
+	ScanKeyInit(&skey[1], 2, BTEqualStrategyNumber, F_TEXTEQ,
+				PointerGetDatum(key));
+
+	/* what the scan allocates on the way lives as long as the scan */
+	caller = MemoryContextSwitchTo(store->context);
+	if (store->scan == NULL)
+		store->scan = IDEM_INDEX_BEGINSCAN(store->rel, store->pk,
+										   &store->dirty, 2);
+	index_rescan(store->scan, skey, 2, NULL, 0);
+
+	store->pending = InvalidTransactionId;
+	store->modifier = InvalidTransactionId;
+	while (!found && index_getnext_slot(store->scan, ForwardScanDirection,
+										store->read_slot))
+	{
+		if (!TransactionIdIsValid(store->dirty.xmin))
+		{
+			store->modifier = store->dirty.xmax;
+			found = true;
+		}
+		else
+		{
+			store->pending = store->dirty.xmin;
+			store->pending_token = store->dirty.speculativeToken;
+		}
+	}
+	MemoryContextSwitchTo(caller);
+
+	if (found)
+		heap_take_row(store, store->read_slot, row);
+	ExecClearTuple(store->read_slot);
+	return found;
+}
+
+/*
+ * See idem_store_read().
+ *
+ * A version that moved to another page while we were between its old and its
+ * new index entry can be missed by one probe: the old one was already
+ * replaced, the new one not yet seen.  Where the mover is known and has
+ * finished, the probe is repeated.  Otherwise "absent" may be wrong by one
+ * such move: an insert finds out by the unique check, and who only reads asks
+ * twice before it believes.
+ */
+bool
+idem_heap_read(IdemStore *store, text *scope, text *key, IdemRow *row)
+{
+	while (!heap_probe(store, scope, key, row))
+	{
+		if (!TransactionIdIsValid(store->pending) ||
+			TransactionIdIsInProgress(store->pending))
+			return false;
+		CHECK_FOR_INTERRUPTS();
+	}
+	return true;
+}
+
+/*
+ * See idem_store_read_at().
+ */
+bool
+idem_heap_read_at(IdemStore *store, ItemPointer tid,
+				  text *scope, text *key, IdemRow *row)
+{
+	store->pending = InvalidTransactionId;
+	store->modifier = InvalidTransactionId;
+	if (!table_tuple_fetch_row_version(store->rel, tid, SnapshotSelf,
+									   store->read_slot))
+		return false;
+	heap_take_row(store, store->read_slot, row);
+
+	/* after a rollback the place may be another row's */
+	return !row->nulls[IDEM_COL_KEY] &&
+		DatumGetBool(DirectFunctionCall2Coll(texteq, C_COLLATION_OID,
+											 row->values[IDEM_COL_KEY],
+											 PointerGetDatum(key))) &&
+		DatumGetBool(DirectFunctionCall2Coll(texteq, C_COLLATION_OID,
+											 row->values[IDEM_COL_SCOPE],
+											 PointerGetDatum(scope)));
+}
+
+/*
+ * See idem_store_snapshot_sees().
+ */
+bool
+idem_heap_snapshot_sees(const IdemRow *row)
+{
+	return TransactionIdIsCurrentTransactionId(row->xmin) ||
+		!XidInMVCCSnapshot(row->xmin, GetTransactionSnapshot());
+}
+
+static void
+heap_sleep_behind_xact(void *arg)
+{
+	XactLockTableWait(*(TransactionId *) arg, NULL, NULL, XLTW_None);
+}
+
+/*
+ * Sleeps behind the transaction that is inserting the key.
+ */
+static IdemStoreResult
+heap_wait_for_pending(IdemStore *store, const IdemWait *wait)
+{
+	/* a speculative insertion is over in a moment, one way or the other */
+	if (store->pending_token != 0)
+	{
+		SpeculativeInsertionWait(store->pending, store->pending_token);
+		return IDEM_STORE_CHANGED;
+	}
+	if (!wait->forever && wait->until <= GetCurrentTimestamp())
+		return IDEM_XACT_LOCK_TRY(store->pending) ?
+			IDEM_STORE_CHANGED : IDEM_STORE_BUSY;
+	return idem_wait_run(wait, heap_sleep_behind_xact, &store->pending) ?
+		IDEM_STORE_CHANGED : IDEM_STORE_BUSY;
+}
+
+/*
+ * Puts the row's tuple into the write slot.
+ */
+static TupleTableSlot *
+heap_form_slot(IdemStore *store, IdemRow *row)
+{
+	TupleDesc	desc = RelationGetDescr(store->rel);
+
+	if (store->write_slot == NULL)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(store->context);
+
+		store->write_slot = MakeSingleTupleTableSlot(desc, &TTSOpsHeapTuple);
+		MemoryContextSwitchTo(caller);
+	}
+	ExecStoreHeapTuple(heap_form_tuple(desc, row->values, row->nulls),
+					   store->write_slot, true);
+	return store->write_slot;
+}
+
+/*
+ * Gives the tuple in the slot its entry in every ready index.  With "partial",
+ * false means that a unique index already had the key.
+ */
+static bool
+heap_insert_entries(IdemStore *store, TupleTableSlot *slot, bool partial)
+{
+	List	   *indexes = RelationGetIndexList(store->rel);
+	ListCell   *lc;
+	bool		unique = true;
+
+	foreach(lc, indexes)
+	{
+		Oid			indexid = lfirst_oid(lc);
+		bool		is_pk = indexid == RelationGetRelid(store->pk);
+		Relation	index = is_pk ? store->pk :
+			index_open(indexid, RowExclusiveLock);
+
+		if (index->rd_index->indisready)
+		{
+			IndexInfo  *info = BuildIndexInfo(index);
+			Datum		values[INDEX_MAX_KEYS];
+			bool		nulls[INDEX_MAX_KEYS];
+			IndexUniqueCheck check = UNIQUE_CHECK_NO;
+
+			if (index->rd_index->indisunique)
+				check = partial ? UNIQUE_CHECK_PARTIAL : UNIQUE_CHECK_YES;
+			FormIndexDatum(info, slot, NULL, values, nulls);
+			if (!index_insert(index, values, nulls, &slot->tts_tid,
+							  store->rel, check, !partial, info) && partial)
+				unique = false;
+			pfree(info);
+		}
+		if (!is_pk)
+			index_close(index, NoLock);
+	}
+	list_free(indexes);
+	return unique;
+}
+
+/*
+ * See idem_store_insert().
+ */
+IdemStoreResult
+idem_heap_insert(IdemStore *store, IdemRow *row, const IdemWait *wait)
+{
+	TransactionId xid;
+	TupleTableSlot *slot;
+	uint32		token;
+	bool		unique;
+
+	if (TransactionIdIsValid(store->pending))
+		return heap_wait_for_pending(store, wait);
+
+	slot = heap_form_slot(store, row);
+	xid = GetCurrentTransactionId();
+	token = SpeculativeInsertionLockAcquire(xid);
+	table_tuple_insert_speculative(store->rel, slot,
+								   GetCurrentCommandId(true), 0, NULL, token);
+	unique = heap_insert_entries(store, slot, true);
+	table_tuple_complete_speculative(store->rel, slot, token, unique);
+	SpeculativeInsertionLockRelease(xid);
+
+	row->tid = slot->tts_tid;
+	row->xmin = xid;
+	ExecClearTuple(slot);
+	return unique ? IDEM_STORE_OK : IDEM_STORE_CHANGED;
+}
+
+typedef struct HeapLock
+{
+	IdemStore  *store;
+	ItemPointerData tid;
+	LockTupleMode mode;
+	LockWaitPolicy policy;
+	TM_Result	result;
+} HeapLock;
+
+static void
+heap_lock_row(void *arg)
+{
+	HeapLock   *lock = (HeapLock *) arg;
+	TM_FailureData failure;
+
+	lock->result = table_tuple_lock(lock->store->rel, &lock->tid,
+									GetActiveSnapshot(),
+									lock->store->read_slot,
+									GetCurrentCommandId(true), lock->mode,
+									lock->policy, 0, &failure);
+	ExecClearTuple(lock->store->read_slot);
+}
+
+/*
+ * Gets hold of the version that was read, sleeping no longer than allowed.
+ * What may sleep for ever does that in the update or delete itself.
+ */
+static IdemStoreResult
+heap_get_hold(IdemStore *store, const IdemRow *old, LockTupleMode mode,
+			  const IdemWait *wait)
+{
+	HeapLock	lock = {
+		.store = store,
+		.tid = old->tid,
+		.mode = mode,
+		.policy = LockWaitBlock
+	};
+
+	if (wait->forever)
+		return IDEM_STORE_OK;
+
+	if (wait->until <= GetCurrentTimestamp())
+	{
+		lock.policy = LockWaitSkip;
+		heap_lock_row(&lock);
+	}
+	else if (!idem_wait_run(wait, heap_lock_row, &lock))
+		return IDEM_STORE_BUSY;
+
+	switch (lock.result)
+	{
+		case TM_Ok:
+			return IDEM_STORE_OK;
+		case TM_WouldBlock:
+			return IDEM_STORE_BUSY;
+		default:
+			return IDEM_STORE_CHANGED;
+	}
+}
+
+static IdemStoreResult
+heap_result(TM_Result result)
+{
+	switch (result)
+	{
+		case TM_Ok:
+			return IDEM_STORE_OK;
+		case TM_SelfModified:
+		case TM_Updated:
+		case TM_Deleted:
+			return IDEM_STORE_CHANGED;
+		default:
+			elog(ERROR, "unexpected table_tuple status: %u", result);
+	}
+}
+
+/*
+ * See idem_store_update().
+ */
+IdemStoreResult
+idem_heap_update(IdemStore *store, const IdemRow *old, IdemRow *row,
+				 const IdemWait *wait)
+{
+	ItemPointerData tid = old->tid;
+	TM_FailureData failure;
+	LockTupleMode lockmode;
+	IdemIndexesToUpdate indexes;
+	IdemStoreResult result;
+	TupleTableSlot *slot;
+
+	/* a version that this very command wrote may be replaced too */
+	CommandCounterIncrement();
+
+	result = heap_get_hold(store, old, LockTupleNoKeyExclusive, wait);
+	if (result != IDEM_STORE_OK)
+		return result;
+
+	slot = heap_form_slot(store, row);
+	result = heap_result(table_tuple_update(store->rel, &tid, slot,
+											GetCurrentCommandId(true),
+											GetActiveSnapshot(),
+											InvalidSnapshot, true, &failure,
+											&lockmode, &indexes));
+	if (result == IDEM_STORE_OK)
+	{
+		if (IDEM_INDEXES_NEED_ENTRY(indexes))
+			heap_insert_entries(store, slot, false);
+		row->tid = slot->tts_tid;
+		row->xmin = GetCurrentTransactionId();
+	}
+	ExecClearTuple(slot);
+	return result;
+}
+
+/*
+ * See idem_store_delete().
+ */
+IdemStoreResult
+idem_heap_delete(IdemStore *store, const IdemRow *old, const IdemWait *wait)
+{
+	ItemPointerData tid = old->tid;
+	TM_FailureData failure;
+	IdemStoreResult result;
+
+	CommandCounterIncrement();
+
+	result = heap_get_hold(store, old, LockTupleExclusive, wait);
+	if (result != IDEM_STORE_OK)
+		return result;
+
+	return heap_result(table_tuple_delete(store->rel, &tid,
+										  GetCurrentCommandId(true),
+										  GetActiveSnapshot(),
+										  InvalidSnapshot, true, &failure,
+										  false));
+}

@@ -1,0 +1,324 @@
+/*
+ * store_sql.c
+ *	  The SQL way to idem.key: saved plans of constant statements.
+ *
+ * Taken where something other than a plain heap stands behind the name: a
+ * partitioned or distributed table, triggers, row security.  The statements
+ * hold parameters only; times and fences are computed in C, so that an engine
+ * that plans on other nodes may send them there.  They run as the table's
+ * owner, with every name and operator qualified.
+ *
+ * Reads use the latest snapshot, at every isolation level.  An insert is ON
+ * CONFLICT DO NOTHING, which sleeps behind an uncommitted twin by itself.
+ * Updates and deletes compare all that a holder or a taker could have changed
+ * since the read, so that of two that read the same version only the first
+ * finds its row.
+ *
+ * Above READ COMMITTED the same statements can raise 40001 where the snapshot
+ * is too old; that is caught and the row read again, a bounded number of times
+ * since SERIALIZABLE may mean it for good.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "catalog.h"
+#include "store.h"
+
+#define ALL_COLUMNS \
+	"scope, key, state, hold, attempt, fence, lease_until, expires_at, " \
+	"fingerprint, step, progress, response, code, created_at, finished_at, " \
+	"function, result, ttl, claimed_at"
+
+/* $1, $2 are scope and key; $20 on are what the version that was read said */
+#define SAME_VERSION \
+	" WHERE scope OPERATOR(pg_catalog.=) $1 AND key OPERATOR(pg_catalog.=) $2" \
+	" AND state OPERATOR(pg_catalog.=) $20" \
+	" AND attempt OPERATOR(pg_catalog.=) $21" \
+	" AND COALESCE(fence, 0) OPERATOR(pg_catalog.=) COALESCE($22, 0)" \
+	" AND COALESCE(lease_until, '-infinity'::pg_catalog.timestamptz)" \
+	" OPERATOR(pg_catalog.=) COALESCE($23, '-infinity'::pg_catalog.timestamptz)" \
+	" AND COALESCE(expires_at, '-infinity'::pg_catalog.timestamptz)" \
+	" OPERATOR(pg_catalog.=) COALESCE($24, '-infinity'::pg_catalog.timestamptz)" \
+	" AND COALESCE(step, '') OPERATOR(pg_catalog.=) COALESCE($25, '')" \
+	" AND COALESCE(progress, 'null'::pg_catalog.jsonb)" \
+	" OPERATOR(pg_catalog.=) COALESCE($26, 'null'::pg_catalog.jsonb)"
+
+static const IdemColumn version_columns[] = {
+	IDEM_COL_STATE, IDEM_COL_ATTEMPT, IDEM_COL_FENCE, IDEM_COL_LEASE_UNTIL,
+	IDEM_COL_EXPIRES_AT, IDEM_COL_STEP, IDEM_COL_PROGRESS
+};
+
+#define NVERSION	lengthof(version_columns)
+#define NPARAMS		(IDEM_NCOLUMNS + NVERSION)
+
+typedef enum SqlStatement
+{
+	SQL_READ,
+	SQL_INSERT,
+	SQL_UPDATE,
+	SQL_DELETE
+} SqlStatement;
+
+static const struct
+{
+	const char *text;
+	int			nparams;
+}			statements[] = {
+	[SQL_READ] = {
+		"SELECT " ALL_COLUMNS " FROM idem.key"
+		" WHERE scope OPERATOR(pg_catalog.=) $1"
+		" AND key OPERATOR(pg_catalog.=) $2",
+		2
+	},
+	[SQL_INSERT] = {
+		"INSERT INTO idem.key (" ALL_COLUMNS ") VALUES ($1, $2, $3, $4, $5,"
+		" $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)"
+		" ON CONFLICT DO NOTHING",
+		IDEM_NCOLUMNS
+	},
+	[SQL_UPDATE] = {
+		"UPDATE idem.key SET state = $3, hold = $4, attempt = $5, fence = $6,"
+		" lease_until = $7, expires_at = $8, fingerprint = $9, step = $10,"
+		" progress = $11, response = $12, code = $13, created_at = $14,"
+		" finished_at = $15, function = $16, result = $17, ttl = $18,"
+		" claimed_at = $19" SAME_VERSION,
+		NPARAMS
+	},
+	/* the unused parameters keep one numbering for both */
+	[SQL_DELETE] = {
+		"DELETE FROM idem.key" SAME_VERSION,
+		NPARAMS
+	}
+};
+
+static const Oid param_types[NPARAMS] = {
+	TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, INT8OID, TIMESTAMPTZOID,
+	TIMESTAMPTZOID, BYTEAOID, TEXTOID, JSONBOID, TEXTOID, INT4OID,
+	TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, INTERVALOID,
+	TIMESTAMPTZOID,
+	TEXTOID, INT4OID, INT8OID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID,
+	JSONBOID
+};
+
+/* how often 40001 is taken for a stale read before it is passed on */
+#define MAX_STALE_READS		10
+
+static SPIPlanPtr
+sql_plan(SqlStatement which)
+{
+	static SPIPlanPtr plans[lengthof(statements)];
+
+	if (plans[which] == NULL)
+	{
+		SPIPlanPtr	plan = SPI_prepare(statements[which].text,
+									   statements[which].nparams,
+									   (Oid *) param_types);
+
+		if (plan == NULL)
+			elog(ERROR, "SPI_prepare failed: %s",
+				 SPI_result_code_string(SPI_result));
+		SPI_keepplan(plan);
+		plans[which] = plan;
+	}
+	return plans[which];
+}
+
+/*
+ * Runs one of the reads as the table's owner; true if it gave a row.
+ */
+static bool
+sql_fetch(Oid owner, text *scope, text *key, Snapshot snapshot, IdemRow *row)
+{
+	Datum		values[2] = {PointerGetDatum(scope), PointerGetDatum(key)};
+	IdemIdentity saved;
+	bool		found;
+	int			rc;
+
+	SPI_connect();
+	idem_catalog_become(owner, &saved);
+	rc = SPI_execute_snapshot(sql_plan(SQL_READ), values, NULL, snapshot,
+							  InvalidSnapshot, snapshot != InvalidSnapshot,
+							  true, 1);
+	idem_catalog_restore(&saved);
+	if (rc != SPI_OK_SELECT)
+		elog(ERROR, "SPI_execute_snapshot failed: %s",
+			 SPI_result_code_string(rc));
+	found = SPI_processed > 0;
+	if (found)
+	{
+		HeapTuple	tuple = SPI_copytuple(SPI_tuptable->vals[0]);
+
+		heap_deform_tuple(tuple, SPI_tuptable->tupdesc,
+						  row->values, row->nulls);
+		ItemPointerSetInvalid(&row->tid);
+		row->xmin = InvalidTransactionId;
+	}
+	SPI_finish();
+	return found;
+}
+
+/*
+ * See idem_store_read().
+ */
+bool
+idem_sql_read(IdemStore *store, text *scope, text *key, IdemRow *row)
+{
+	/* our own writes so far belong to what the snapshot sees */
+	CommandCounterIncrement();
+	return sql_fetch(store->rel->rd_rel->relowner, scope, key,
+					 GetLatestSnapshot(), row);
+}
+
+static bool
+sql_same_value(IdemColumn column, const IdemRow *a, const IdemRow *b)
+{
+	if (a->nulls[column] || b->nulls[column])
+		return a->nulls[column] == b->nulls[column];
+
+	switch (param_types[column])
+	{
+		case INT4OID:
+			return DatumGetInt32(a->values[column]) ==
+				DatumGetInt32(b->values[column]);
+		case INT8OID:
+		case TIMESTAMPTZOID:
+			return DatumGetInt64(a->values[column]) ==
+				DatumGetInt64(b->values[column]);
+		default:
+			return datumIsEqual(a->values[column], b->values[column],
+								false, -1);
+	}
+}
+
+/*
+ * See idem_store_snapshot_sees(): reads with the transaction's snapshot, and
+ * compares.
+ */
+bool
+idem_sql_snapshot_sees(IdemStore *store, const IdemRow *row)
+{
+	static const IdemColumn telling[] = {
+		IDEM_COL_STATE, IDEM_COL_ATTEMPT, IDEM_COL_FENCE,
+		IDEM_COL_LEASE_UNTIL, IDEM_COL_EXPIRES_AT, IDEM_COL_FINISHED_AT
+	};
+	IdemRow		seen;
+
+	if (!sql_fetch(store->rel->rd_rel->relowner,
+				   DatumGetTextPP(row->values[IDEM_COL_SCOPE]),
+				   DatumGetTextPP(row->values[IDEM_COL_KEY]),
+				   InvalidSnapshot, &seen))
+		return false;
+	for (int i = 0; i < lengthof(telling); i++)
+	{
+		if (!sql_same_value(telling[i], row, &seen))
+			return false;
+	}
+	return true;
+}
+
+typedef struct SqlWrite
+{
+	Oid			owner;
+	SqlStatement statement;
+	Datum		values[NPARAMS];
+	char		nulls[NPARAMS];
+	uint64		processed;
+} SqlWrite;
+
+static void
+sql_write(void *arg)
+{
+	SqlWrite   *write = (SqlWrite *) arg;
+	IdemIdentity saved;
+	int			rc;
+
+	SPI_connect();
+	idem_catalog_become(write->owner, &saved);
+	rc = SPI_execute_snapshot(sql_plan(write->statement), write->values,
+							  write->nulls, GetLatestSnapshot(),
+							  InvalidSnapshot, false, true, 0);
+	idem_catalog_restore(&saved);
+	if (rc < 0)
+		elog(ERROR, "SPI_execute_snapshot failed: %s",
+			 SPI_result_code_string(rc));
+	write->processed = SPI_processed;
+	SPI_finish();
+}
+
+/*
+ * The same, where the snapshot of the transaction may be too old for it: then
+ * nothing is written and nothing processed, and the caller reads again.
+ */
+static void
+sql_write_or_stale(void *arg)
+{
+	static int	stale_reads = 0;
+	SqlWrite   *write = (SqlWrite *) arg;
+
+	if (!IsolationUsesXactSnapshot() || stale_reads >= MAX_STALE_READS)
+	{
+		stale_reads = 0;
+		sql_write(arg);
+	}
+	else if (idem_try(sql_write, arg, ERRCODE_T_R_SERIALIZATION_FAILURE))
+		stale_reads = 0;
+	else
+	{
+		stale_reads++;
+		write->processed = 0;
+	}
+}
+
+static IdemStoreResult
+sql_run(IdemStore *store, SqlStatement statement, const IdemRow *old,
+		const IdemRow *row, const IdemWait *wait)
+{
+	SqlWrite	write;
+
+	write.owner = store->rel->rd_rel->relowner;
+	write.statement = statement;
+	for (int i = 0; i < IDEM_NCOLUMNS; i++)
+	{
+		write.values[i] = row->values[i];
+		write.nulls[i] = row->nulls[i] ? 'n' : ' ';
+	}
+	for (int i = 0; old != NULL && i < NVERSION; i++)
+	{
+		write.values[IDEM_NCOLUMNS + i] = old->values[version_columns[i]];
+		write.nulls[IDEM_NCOLUMNS + i] =
+			old->nulls[version_columns[i]] ? 'n' : ' ';
+	}
+
+	if (!idem_wait_run(wait, sql_write_or_stale, &write))
+		return IDEM_STORE_BUSY;
+	return write.processed > 0 ? IDEM_STORE_OK : IDEM_STORE_CHANGED;
+}
+
+IdemStoreResult
+idem_sql_insert(IdemStore *store, IdemRow *row, const IdemWait *wait)
+{
+	return sql_run(store, SQL_INSERT, NULL, row, wait);
+}
+
+IdemStoreResult
+idem_sql_update(IdemStore *store, const IdemRow *old, IdemRow *row,
+				const IdemWait *wait)
+{
+	return sql_run(store, SQL_UPDATE, old, row, wait);
+}
+
+IdemStoreResult
+idem_sql_delete(IdemStore *store, const IdemRow *old, const IdemWait *wait)
+{
+	return sql_run(store, SQL_DELETE, old, old, wait);
+}
