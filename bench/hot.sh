@@ -9,7 +9,7 @@
 script flight_hand <<'END'
 INSERT INTO hand (scope, key, state, hold, attempt, fence, lease_until, expires_at, created_at, claimed_at) VALUES ('default', :k, 'in_progress', 'lease', 1, nextval('hand_fence'), clock_timestamp() + interval '60 s', clock_timestamp() + interval '24 h 60 s', now(), clock_timestamp()) ON CONFLICT DO NOTHING RETURNING fence \gset
 \sleep 20 ms
-UPDATE hand SET state = 'completed', hold = NULL, lease_until = NULL, response = :response, code = 200, finished_at = now(), expires_at = now() + interval '24 h' WHERE scope = 'default' AND key = :k AND fence = :fence;
+UPDATE hand SET state = 'completed', lease_until = NULL, response = :response, code = 200, finished_at = now(), expires_at = now() + interval '24 h' WHERE scope = 'default' AND key = :k AND fence = :fence;
 END
 script flight_idem <<'END'
 SELECT fence FROM idem_claim(:k, lease => '60 s') \gset

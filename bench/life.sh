@@ -16,7 +16,7 @@ hand_statements()
 BEGIN;
 INSERT INTO hand (scope, key, state, hold, attempt, created_at) VALUES ('default', :k, 'in_progress', 'transaction', 1, now()) ON CONFLICT DO NOTHING RETURNING attempt;
 UPDATE account SET balance = balance + 1 WHERE id = :a;
-UPDATE hand SET state = 'completed', hold = NULL, response = :response, code = 200, finished_at = now(), expires_at = now() + interval '24 h' WHERE scope = 'default' AND key = :k;
+UPDATE hand SET state = 'completed', response = :response, code = 200, finished_at = now(), expires_at = now() + interval '24 h' WHERE scope = 'default' AND key = :k;
 COMMIT;
 END
 }
