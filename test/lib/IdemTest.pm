@@ -223,12 +223,14 @@ sub wait_up
 	return;
 }
 
-# Starts a cluster whose postmaster was killed: backends of the old one may
-# need a moment to notice.
+# Starts a cluster whose postmaster was killed.  Its lock file goes first: the
+# dead process may stay a zombie for a while, which looks alive.  Backends that
+# need a moment to notice still keep the new postmaster out, by shared memory.
 sub start_after_crash
 {
 	my ($node) = @_;
 
+	unlink($node->data_dir . '/postmaster.pid');
 	foreach my $i (1 .. 100)
 	{
 		system_log('pg_ctl', '-w', '-D', $node->data_dir, '-l',

@@ -1,0 +1,181 @@
+# Everything works through a transaction-mode pooler: no verb of a transaction
+# or lease claim leaves or needs anything in the session.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use IdemTest;
+use IPC::Run ();
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my ($pgbouncer) = grep { -x } map { "$_/pgbouncer" }
+  (split(/:/, $ENV{PATH}), '/usr/sbin', '/usr/local/sbin');
+plan skip_all => 'pgbouncer is not installed (package pgbouncer)'
+  unless defined $pgbouncer;
+
+my $node = idem_node('pooled');
+my $port = PostgreSQL::Test::Cluster::get_free_port();
+my $dir = PostgreSQL::Test::Utils::tempdir_short();
+my $host = $node->host;
+my $server_port = $node->port;
+my $user = getpwuid($>);
+
+append_to_file("$dir/users", qq{"$user" ""\n});
+append_to_file("$dir/ini", <<EOT);
+[databases]
+* = host=$host port=$server_port user=$user
+[pgbouncer]
+pool_mode = transaction
+listen_addr =
+listen_port = $port
+unix_socket_dir = $dir
+auth_type = any
+auth_file = $dir/users
+default_pool_size = 2
+max_client_conn = 100
+server_check_delay = 10
+logfile = $dir/log
+EOT
+
+my ($in, $log) = ('', '');
+my $bouncer = IPC::Run::start([ $pgbouncer, "$dir/ini" ],
+	'<', \$in, '>', \$log, '2>', \$log);
+
+sub pooled
+{
+	my ($db) = @_;
+	return "host=$dir port=$port user=$user dbname=$db";
+}
+
+# Up as soon as it answers.
+foreach my $i (1 .. 100)
+{
+	my ($rc) = $node->psql('postgres', 'SELECT 1',
+		connstr => pooled('postgres'));
+	last if $rc == 0;
+	select(undef, undef, undef, 0.1);
+}
+
+sub pooled_session
+{
+	my ($db) = @_;
+
+	# extra_params come after -d, and the last -d counts.
+	return session($node, $db, extra_params => [ '-d', pooled($db) ]);
+}
+
+END { $bouncer->kill_kill(grace => 1) if defined $bouncer; }
+
+each_access(
+	$node,
+	sub {
+		my ($db) = @_;
+		my ($a, $b, $c) = map { pooled_session($db) } 1 .. 3;
+
+		# One request after another over two server connections.
+		is( ask($a, q{
+BEGIN;
+SELECT set_config('idem.key', 'one', true);
+SELECT outcome FROM idem_claim();
+SELECT idem_complete(response => 'r1'::text);
+COMMIT;}) =~ s/\n/ /gr,
+			'one claimed t',
+			'claim, work and complete by idem.key');
+		is( ask($a, q{SELECT coalesce(idem_key(), '')}),
+			'', 'idem.key does not reach the next transaction');
+		is(ask($a, 'SELECT * FROM idem_claim()'),
+			'ERROR ID400', 'which has no key then');
+		is(ask($b, q{SELECT outcome, response FROM idem_claim('one')}),
+			'completed|r1', 'replay for another client');
+
+		# Server connections change hands: while the first client keeps one in
+		# a transaction, verbs go over the other, and the other way round.
+		my %backend;
+		my $fence = ask($a,
+			q{SELECT fence FROM idem_claim('lease', '{"a":1}', lease => '1 h')});
+		ask($b, 'BEGIN');
+		$backend{ ask($b, 'SELECT pg_backend_pid()') } = 1;
+		is( ask($a, "SELECT idem_step('lease', 'half', fence => $fence)"),
+			't', 'step over the free connection');
+		$backend{ ask($a, 'SELECT pg_backend_pid()') } = 1;
+		ask($a, 'BEGIN');
+		$backend{ ask($a, 'SELECT pg_backend_pid()') } = 1;
+		ask($b, 'COMMIT');
+		is( ask($c, "SELECT idem_renew('lease', '2 h', fence => $fence) > now()"),
+			't', 'renew over the other');
+		is(ask($c, q{SELECT outcome FROM idem_claim('lease', '{"a":1}')}),
+			'in_progress', 'a duplicate sees it');
+		is( ask($c, "SELECT idem_complete('lease', 'x'::text, fence => $fence)"),
+			't', 'complete over the other');
+		ask($a, 'COMMIT');
+		is(keys %backend, 2, 'two server connections took part');
+		is(ask($a, q{SELECT outcome, response FROM idem_claim('lease', '{"a":1}')}),
+			'completed|x', 'replay');
+
+		# A waiting duplicate and its holder.
+		ask($a, 'BEGIN');
+		ask($a, q{SELECT outcome FROM idem_claim('wait')});
+		is(ask($b, q{SELECT outcome FROM idem_claim('wait', wait => '0 s')}),
+			'in_progress', 'in flight');
+		ask($a, 'ROLLBACK');
+		is(ask($b, q{BEGIN; SELECT outcome FROM idem_claim('wait'); ROLLBACK}),
+			'claimed', 'free again');
+
+		# A refused COMMIT leaves the server connection fit for the next one.
+		ask($a, 'BEGIN');
+		ask($a, q{SELECT outcome FROM idem_claim('forgotten')});
+		is(ask($a, 'COMMIT'), 'ERROR ID500', 'refused at COMMIT');
+		foreach my $s ($a, $b, $c)
+		{
+			is(ask($s, 'SELECT count(*) FROM idem_unfinished()'),
+				'0', 'nothing unfinished afterwards');
+		}
+
+		# A client that goes away in the middle of its transaction.
+		ask($c, 'BEGIN');
+		ask($c, q{SELECT outcome FROM idem_claim('gone')});
+		$c->quit;
+		is( ask($a, q{BEGIN; SELECT outcome FROM idem_claim('gone', wait => '10 s'); ROLLBACK}),
+			'claimed',
+			'the key of a client that went away is free');
+		$_->quit foreach $a, $b;
+
+		# Many clients over the two connections.
+		$node->safe_psql($db, 'CREATE TABLE effect (key text)');
+		local $ENV{PGHOST} = $dir;
+		my ($rc, $out, $err) = bench_finish(
+			bench_start(
+				$node, $db,
+				[
+					'-h', $dir, '-p', $port, '-U', $user, '-c', '8', '-t', '100',
+					'-M', 'extended'
+				],
+				<<'EOT'));
+\set k random(1, 100)
+BEGIN;
+SELECT set_config('idem.key', :k::text, true);
+SELECT run FROM idem_claim() \gset
+\if :run
+INSERT INTO effect VALUES (idem_key());
+SELECT idem_complete(response => 'r'::text);
+\endif
+COMMIT;
+EOT
+		is($rc, 0, 'pgbench through the pooler') or diag($err);
+		is( $node->safe_psql($db, q{
+SELECT e.key, k.key FROM effect e FULL JOIN (SELECT * FROM idem.key WHERE key ~ '^\d+$') k USING (key)
+WHERE e.key IS NULL OR k.state IS DISTINCT FROM 'completed'
+UNION ALL SELECT key, NULL FROM effect GROUP BY key HAVING count(*) > 1}),
+			'',
+			'effects = keys completed');
+	});
+
+$bouncer->kill_kill(grace => 2);
+undef $bouncer;
+$node->stop;
+done_testing();
