@@ -223,14 +223,15 @@ sub wait_up
 	return;
 }
 
-# Starts a cluster whose postmaster was killed.  Its lock file goes first: the
+# Starts a cluster whose postmaster was killed.  Its lock files go first: the
 # dead process may stay a zombie for a while, which looks alive.  Backends that
 # need a moment to notice still keep the new postmaster out, by shared memory.
 sub start_after_crash
 {
 	my ($node) = @_;
 
-	unlink($node->data_dir . '/postmaster.pid');
+	unlink($node->data_dir . '/postmaster.pid',
+		$node->host . '/.s.PGSQL.' . $node->port . '.lock');
 	foreach my $i (1 .. 100)
 	{
 		system_log('pg_ctl', '-w', '-D', $node->data_dir, '-l',
