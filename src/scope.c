@@ -183,7 +183,8 @@ scope_load_row(HTAB *table, Datum *values, bool *nulls)
 }
 
 /*
- * Reads idem.scope anew if it changed.  The new cache is built beside the old
+ * Reads idem.scope anew if it changed, also while this transaction already
+ * holds its locks and so would hear of nothing by itself.  The new cache is built beside the old
  * one, which is only given up when the new one is whole.
  */
 static void
@@ -199,6 +200,7 @@ scope_load(void)
 	TupleTableSlot *slot;
 	uint64		epoch;
 
+	AcceptInvalidationMessages();
 	if (cache != NULL && cache_epoch == idem_catalog_epoch(IDEM_REL_SCOPE))
 		return;
 

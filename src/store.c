@@ -24,7 +24,6 @@
 #include "access/xact.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
-#include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/resowner.h"
@@ -68,15 +67,11 @@ store_choose_direct(Relation rel)
 }
 
 /*
- * Opens idem.key and chooses the way.  Another session's changes to idem's
- * definitions are taken in here, once per verb, also inside a transaction that
- * already holds its locks.
+ * Opens idem.key and chooses the way.
  */
 void
 idem_store_open(IdemStore *store, LOCKMODE lockmode)
 {
-	AcceptInvalidationMessages();
-
 	memset(store, 0, sizeof(IdemStore));
 	store->context = CurrentMemoryContext;
 	store->rel = table_open(idem_catalog_relation(IDEM_REL_KEY), lockmode);
