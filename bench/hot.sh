@@ -57,7 +57,7 @@ do
 	do
 		h=$(tps flight_hand $clients off)
 		i=$(tps flight_idem $clients off)
-		echo "$h $i" >>"$work/rounds"
+		echo "$h $i" | awk '{ print $1, $3, $2, $4 }' >>"$work/rounds"
 	done
 	sleep 1
 	hot=$(hot_percent idem.key)

@@ -145,14 +145,22 @@ script()
 	} >"$work/$1.sql"
 }
 
+# server_ticks: processor time of all backends that have ended
+server_ticks()
+{
+	awk '{ print $16 + $17 }' "/proc/$(head -n 1 "$work/data/postmaster.pid")/stat"
+}
+
 # tps NAME CLIENTS SYNC [pgbench options]: one round; with -t among the
-# options so many transactions, else so many seconds
+# options so many transactions, else so many seconds.  Prints the rate, and the
+# server's processor time for a transaction in microseconds.
 tps()
 {
-	local name=$1 clients=$2 sync=$3 length="-T $ROUND_SECONDS"
+	local name=$1 clients=$2 sync=$3 length="-T $ROUND_SECONDS" ticks
 
 	shift 3
 	[[ " $* " == *" -t "* ]] && length=
+	ticks=$(server_ticks)
 	PGOPTIONS="-c synchronous_commit=$sync" pgbench -n -M prepared \
 		-c "$clients" -j $((clients > 1 ? 2 : 1)) $length \
 		-D response="$RESPONSE" -f "$work/$name.sql" "$@" \
@@ -161,7 +169,12 @@ tps()
 	then
 		pgbench_failed
 	fi
-	sed -n 's/^tps = \([0-9.]*\).*/\1/p' "$work/pgbench.out"
+	# the postmaster learns of the backends' end a moment later
+	sleep 0.1
+	awk -v ticks=$(($(server_ticks) - ticks)) -v hz="$(getconf CLK_TCK)" '
+		/^number of transactions actually processed/ {
+			split($6, n, "/"); cpu = ticks * 1000000 / hz / n[1] }
+		/^tps/ { print $3, cpu }' "$work/pgbench.out"
 }
 
 pgbench_failed()
@@ -177,6 +190,9 @@ tables_empty()
 	sql "TRUNCATE hand, idem.key"
 }
 
+# Both sides' rates stand in the columns 1 and 2 of "$work/rounds", their processor
+# times, where they are known, in 3 and 4.
+#
 # compare WHAT CLIENTS SYNC TARGET HAND IDEM PREPARE [pgbench options]
 #	  Alternating rounds of the scripts HAND and IDEM; PREPARE is a command that
 #	  runs before each.  The ratio is the median of the rounds' ratios.
@@ -196,7 +212,7 @@ compare()
 		$prepare
 		h=$(tps "$hand" "$clients" "$sync" "$@")
 		i=$(tps "$idem" "$clients" "$sync" "$@")
-		echo "$h $i" >>"$work/rounds"
+		echo "$h $i" | awk '{ print $1, $3, $2, $4 }' >>"$work/rounds"
 	done
 	rounds_row "$what" "$clients" "$target"
 }
@@ -216,30 +232,35 @@ median()
 # rounds_row WHAT CLIENTS TARGET [FORMAT]: a line of the table from "$work/rounds"
 rounds_row()
 {
-	local ratios ratio range
+	local ratios ratio range cpu=-
 
 	ratios=$(awk '{ printf "%.3f\n", $2 / $1 }' "$work/rounds")
 	ratio=$(median <<<"$ratios")
 	range=$(sort -g <<<"$ratios" |
 		awk 'NR == 1 { a = $1 } { b = $1 } END { printf "%.2f-%.2f", a, b }')
+	if awk '{ exit NF != 4 }' "$work/rounds"
+	then
+		cpu=$(awk '{ print $3 / $4 }' "$work/rounds" | median)
+		cpu=$(printf '%.2f' "$cpu")
+	fi
 	row "$1" "$2" "$(printf "${4:-%.0f}" "$(column 1 | median)")" \
 		"$(printf "${4:-%.0f}" "$(column 2 | median)")" \
-		"$(printf '%.2f' "$ratio")" "$range" "$3" "$ratio"
+		"$(printf '%.2f' "$ratio")" "$range" "$3" "$ratio" "$cpu"
 }
 
 print_header()
 {
 	line 'what (per second, unless it says otherwise)' clients against idem ratio \
-		range target reached
-	line --- --: --: --: --: --: --: ---
+		range cpu target reached
+	line --- --: --: --: --: --: --: --: ---
 }
 
 line()
 {
-	printf '| %-66s | %7s | %9s | %9s | %5s | %9s | %7s | %-7s |\n' "$@"
+	printf '| %-66s | %7s | %9s | %9s | %5s | %9s | %5s | %7s | %-7s |\n' "$@"
 }
 
-# row WHAT CLIENTS AGAINST IDEM RATIO RANGE TARGET VALUE
+# row WHAT CLIENTS AGAINST IDEM RATIO RANGE TARGET VALUE [CPU]
 #	  TARGET is ">= n", "<= n" or "-"; VALUE is what is held against it.
 row()
 {
@@ -250,7 +271,7 @@ row()
 		reached=$(awk -v v="$8" -v t="${7#??}" -v op="${7%% *}" 'BEGIN {
 			print (op == ">=" ? v + 0 >= t + 0 : v + 0 <= t + 0) ? "yes" : "NO" }')
 	fi
-	line "$1" "$2" "$3" "$4" "$5" "$6" "$7" "$reached"
+	line "$1" "$2" "$3" "$4" "$5" "$6" "${9:--}" "$7" "$reached"
 }
 
 print_machine()

@@ -52,7 +52,7 @@ for ((round = 0; round < ROUNDS; round++))
 do
 	tables_empty
 	h=$(redis_rate $((ROUND_SECONDS * 30000)) 1)
-	i=$(tps redis_once 16 on)
+	i=$(tps redis_once 16 on | awk '{ print $1 }')
 	echo "$h $i" >>"$work/rounds"
 done
 rounds_row 'redis SET NX EX, fsync always, and once, sync on' 16 -

@@ -23,10 +23,10 @@ BEGIN
 			WHERE typnamespace OPERATOR(pg_catalog.=) target
 			AND typname OPERATOR(pg_catalog.~~) 'idem\_%')
 	THEN
-		RAISE EXCEPTION 'schema "%" already holds a function or type named "idem_…"',
+		RAISE EXCEPTION 'schema "%" already holds a function or type named "idem_*"',
 			pg_catalog.current_schema()
 			USING ERRCODE = 'duplicate_object',
-			HINT = 'Remove it, or choose another schema with CREATE EXTENSION idem SCHEMA ….';
+			HINT = 'Remove it, or choose another schema with CREATE EXTENSION idem SCHEMA name.';
 	END IF;
 END
 $$;

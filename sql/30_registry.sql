@@ -207,7 +207,7 @@ COMMENT ON FUNCTION idem_step(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb
 
 CREATE FUNCTION idem_unfinished(OUT scope pg_catalog.text, OUT key pg_catalog.text)
 	RETURNS SETOF pg_catalog.record
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_unfinished() IS
 'The transaction claims of this transaction that COMMIT would refuse.';
 
@@ -224,7 +224,7 @@ CREATE FUNCTION idem_lookup(
 	OUT finished_at pg_catalog.timestamptz,
 	OUT expires_at pg_catalog.timestamptz
 ) RETURNS SETOF pg_catalog.record
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1;
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1;
 COMMENT ON FUNCTION idem_lookup(pg_catalog.text, pg_catalog.text) IS
 'The record of a key without claiming it: 0 or 1 row. outcome: open, in_progress, completed or failed. Works on a standby. Errors: ID400 bad argument, ID500 undeclared scope, 42501 scope not allowed.';
 

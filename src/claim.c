@@ -77,10 +77,8 @@ claim_parse_wait(const Interval *span, IdemWait *wait)
 	memset(wait, 0, sizeof(IdemWait));
 	if (span == NULL)
 		wait->forever = true;
-	else if (span->time == 0 && span->day == 0 && span->month == 0)
-		wait->until = now;
 	else
-		wait->until = idem_scope_deadline(now, span, "wait");
+		wait->until = idem_scope_deadline_or_now(now, span, "wait");
 }
 
 /*

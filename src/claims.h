@@ -23,8 +23,8 @@ typedef struct IdemClaim
 	text	   *key;
 	IdemClaimStatus status;
 	IdemHold	hold;
-	ItemPointerData tid;		/* of the row's latest version, if valid … */
-	uint64		tid_epoch;		/* … and the table still the same */
+	ItemPointerData tid;		/* of the row's latest version, if valid ... */
+	uint64		tid_epoch;		/* ... and the table still the same */
 	SubTransactionId saved_in;	/* innermost that could undo to what was */
 } IdemClaim;
 

@@ -3,7 +3,7 @@
  *	  The settings of idem.
  *
  * idem.key and idem.scope are what a middleware sets once per request (with
- * set_config(…, true), so that they end with the transaction); the verbs fall
+ * set_config(..., true), so that they end with the transaction); the verbs fall
  * back on them.  idem.access is a superuser's, because forcing the direct way
  * passes over whatever a table's owner has put on the table.
  */

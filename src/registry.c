@@ -59,7 +59,7 @@ idem_registry_check_key(text *key)
 				 errmsg("idem key is too long"),
 				 errdetail("The key has %zu bytes; at most %d are allowed.",
 						   (Size) VARSIZE_ANY_EXHDR(key), MAX_KEY_LENGTH),
-				 errhint("Use a digest of it, such as encode(sha256(…), 'hex')."),
+				 errhint("Use a digest of it, such as encode(sha256(key), 'hex')."),
 				 errhidestmt(true)));
 }
 
@@ -487,10 +487,9 @@ act_reopen(IdemRow *row, const IdemScope *scope, TimestampTz now,
 	idem_row_set_state(row, IDEM_OPEN);
 	row->nulls[IDEM_COL_LEASE_UNTIL] = true;
 	row->nulls[IDEM_COL_CLAIMED_AT] = true;
-	if (after != NULL &&
-		(after->time != 0 || after->day != 0 || after->month != 0))
+	if (after != NULL)
 	{
-		from = idem_scope_deadline(now, after, "after");
+		from = idem_scope_deadline_or_now(now, after, "after");
 		idem_row_set(row, IDEM_COL_LEASE_UNTIL, TimestampTzGetDatum(from));
 	}
 	idem_row_set_expiry(row, scope, from);
@@ -621,6 +620,8 @@ idem_registry_act(const IdemAct *act)
 	if (act->response != NULL)
 		act_check_size(&scope, VARSIZE_ANY_EXHDR(act->response),
 					   act->verb == IDEM_COMPLETE ? "response" : "error");
+	if (act->step != NULL)
+		act_check_size(&scope, VARSIZE_ANY_EXHDR(act->step), "step");
 	if (act->progress != NULL)
 		act_check_size(&scope, VARSIZE_ANY(act->progress), "progress");
 	PreventCommandIfReadOnly(verb_names[act->verb]);

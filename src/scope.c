@@ -365,38 +365,59 @@ idem_scope_resolve(text *name, IdemScopeUse use, IdemScope *scope)
 }
 
 /*
- * "from" plus a span that must be positive and finite; "what" is the argument
- * or setting to name where it is not.
+ * "from" plus a span, which is bounded so that the sum cannot overflow.
  */
-TimestampTz
-idem_scope_deadline(TimestampTz from, const Interval *span, const char *what)
+static TimestampTz
+scope_add_span(TimestampTz from, const Interval *span, const char *what)
 {
-	TimestampTz deadline;
-	double		months;
+	double		months = span->month + span->day / 30.0 +
+	span->time / ((double) USECS_PER_DAY * 30.0);
 
-	/* a rough size first, so that the exact sum cannot overflow */
-	months = span->month + span->day / 30.0 +
-		span->time / ((double) USECS_PER_DAY * 30.0);
-	if (IDEM_INTERVAL_IS_INFINITE(span) || months > MAX_SPAN_MONTHS)
+	if (IDEM_INTERVAL_IS_INFINITE(span) || months > MAX_SPAN_MONTHS ||
+		months < -MAX_SPAN_MONTHS)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 				 errmsg("argument \"%s\" is out of range", what),
 				 errdetail("The longest span is %d years.",
 						   MAX_SPAN_MONTHS / MONTHS_PER_YEAR),
 				 errhidestmt(true)));
-
 	if (span->month == 0 && span->day == 0)
-		deadline = from + Max(span->time, 0);
-	else if (months < -MAX_SPAN_MONTHS)
-		deadline = from;
-	else
-		deadline = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
-														   TimestampTzGetDatum(from),
-														   IntervalPGetDatum(span)));
+		return from + span->time;
+	return DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
+												   TimestampTzGetDatum(from),
+												   IntervalPGetDatum(span)));
+}
+
+/*
+ * "from" plus a span that must be positive and finite; "what" is the argument
+ * or setting to name where it is not.
+ */
+TimestampTz
+idem_scope_deadline(TimestampTz from, const Interval *span, const char *what)
+{
+	TimestampTz deadline = scope_add_span(from, span, what);
+
 	if (deadline <= from)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 				 errmsg("argument \"%s\" must be greater than zero", what),
+				 errhidestmt(true)));
+	return deadline;
+}
+
+/*
+ * The same for a span that may be zero.
+ */
+TimestampTz
+idem_scope_deadline_or_now(TimestampTz from, const Interval *span,
+						   const char *what)
+{
+	TimestampTz deadline = scope_add_span(from, span, what);
+
+	if (deadline < from)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"%s\" must not be negative", what),
 				 errhidestmt(true)));
 	return deadline;
 }

@@ -35,5 +35,8 @@ extern IdemHold idem_scope_parse_hold(text *hold);
 extern TimestampTz idem_scope_deadline(TimestampTz from,
 									   const Interval *span,
 									   const char *what);
+extern TimestampTz idem_scope_deadline_or_now(TimestampTz from,
+											  const Interval *span,
+											  const char *what);
 
 #endif							/* IDEM_SCOPE_H */

@@ -8,7 +8,7 @@
  * (store->modifier).  It takes no predicate lock, so that it answers alike at
  * every isolation level, and writes nothing.
  *
- * A new row is inserted speculatively, as INSERT … ON CONFLICT does: the tuple
+ * A new row is inserted speculatively, as INSERT ... ON CONFLICT does: the tuple
  * goes into the heap under a token, its entry into every unique index without
  * an error on conflict, and is taken back where one of them knew the key.  The
  * race that this closes is two sessions that both read "absent": exactly one
@@ -382,8 +382,10 @@ heap_insert_entries(IdemStore *store, TupleTableSlot *slot, bool partial)
 			if (index->rd_index->indisunique)
 				check = partial ? UNIQUE_CHECK_PARTIAL : UNIQUE_CHECK_YES;
 			FormIndexDatum(info, slot, NULL, values, nulls);
+			/* what it returns means something only for a partial check */
 			if (!index_insert(index, values, nulls, &slot->tts_tid,
-							  store->rel, check, !partial, info) && partial)
+							  store->rel, check, !partial, info) &&
+				check == UNIQUE_CHECK_PARTIAL)
 				unique = false;
 			pfree(info);
 		}

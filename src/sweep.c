@@ -203,7 +203,7 @@ static const struct
 		2, {TIMESTAMPTZOID, INT8OID}
 	},
 	[SWEEP_DELETE] = {
-		"DELETE FROM idem.key WHERE " EXPIRED,
+		"DELETE FROM idem.key WHERE expires_at OPERATOR(pg_catalog.<) $1",
 		1, {TIMESTAMPTZOID}
 	},
 	[SWEEP_EXPIRED] = {
@@ -251,6 +251,9 @@ sweep_execute(Sweep *sweep, SweepStatement which, Datum a, Datum b)
 			 SPI_result_code_string(rc));
 }
 
+/*
+ * Deletes all that expired before the row that would be one too many.
+ */
 static void
 sweep_delete_expired(void *arg)
 {
@@ -262,7 +265,7 @@ sweep_delete_expired(void *arg)
 	if (sweep->max_rows < PG_INT64_MAX)
 	{
 		sweep_execute(sweep, SWEEP_CUTOFF, TimestampTzGetDatum(sweep->now),
-					  Int64GetDatum(sweep->max_rows - 1));
+					  Int64GetDatum(sweep->max_rows));
 		if (SPI_processed > 0)
 			cutoff = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0],
 													   SPI_tuptable->tupdesc,
@@ -334,13 +337,19 @@ sweep_one_by_one(Sweep *sweep, SweepStatement which, Datum a, Datum b,
 	SPI_finish();
 }
 
+/*
+ * In one statement where nothing stands in its way, then what it left: rows
+ * that expired at the very same time, or that are locked or raise an error.
+ */
 static void
 sweep_sql(Sweep *sweep)
 {
-	if (!idem_try(sweep_delete_without_waiting, sweep, 0))
+	(void) idem_try(sweep_delete_without_waiting, sweep, 0);
+	if (!sweep_is_over(sweep))
 		sweep_one_by_one(sweep, SWEEP_EXPIRED,
 						 TimestampTzGetDatum(sweep->now),
-						 Int64GetDatum(sweep->max_rows), sweep_delete_one);
+						 Int64GetDatum(sweep->max_rows - sweep->removed),
+						 sweep_delete_one);
 	if (!sweep_is_over(sweep))
 		sweep_one_by_one(sweep, SWEEP_SESSIONS, (Datum) 0, (Datum) 0,
 						 sweep_mark_dead);

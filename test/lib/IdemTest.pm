@@ -27,7 +27,8 @@ our @EXPORT = qw(
   way_taken check_storage
 );
 
-# A started cluster that neither logs statements nor waits for a disk.
+# A started cluster that neither logs statements nor waits for a disk; what hangs
+# there ends.
 sub idem_node
 {
 	my ($name, %o) = @_;
@@ -42,6 +43,7 @@ log_replication_commands = off
 log_line_prefix = '%m [%p] %q%a '
 max_connections = 100
 shared_buffers = 64MB
+statement_timeout = 1min
 EOT
 	$node->append_conf('postgresql.conf', $o{conf}) if defined $o{conf};
 	$node->start;

@@ -1,0 +1,103 @@
+-- The registry's tables: columns, keys, storage, what pg_dump takes along.
+BEGIN;
+SET client_min_messages = warning;
+SET search_path = public;
+CREATE EXTENSION pgtap;
+CREATE EXTENSION idem;
+
+SELECT no_plan();
+
+SELECT has_schema('idem');
+SELECT has_table('idem', 'key', 'table idem.key');
+SELECT has_table('idem', 'scope', 'table idem.scope');
+SELECT has_view('idem', 'held', 'view idem.held');
+SELECT has_sequence('idem', 'fence', 'sequence idem.fence');
+
+SELECT col_type_is('idem', 'key', c, t, format('idem.key.%s is %s', c, t))
+FROM (VALUES
+	('scope', 'text'), ('key', 'text'), ('state', 'text'), ('hold', 'text'),
+	('attempt', 'integer'), ('fence', 'bigint'),
+	('lease_until', 'timestamp with time zone'),
+	('expires_at', 'timestamp with time zone'),
+	('step', 'text'), ('progress', 'jsonb'), ('response', 'text'),
+	('code', 'integer'), ('created_at', 'timestamp with time zone'),
+	('finished_at', 'timestamp with time zone'), ('function', 'text'),
+	('result', 'text'), ('ttl', 'interval'),
+	('claimed_at', 'timestamp with time zone')) AS v (c, t);
+SELECT has_column('idem', 'key', 'fingerprint', 'idem.key.fingerprint');
+SELECT col_is_pk('idem', 'key', ARRAY['scope', 'key'], 'primary key of idem.key');
+SELECT col_not_null('idem', 'key', c, c || ' is not null')
+FROM unnest(ARRAY['scope', 'key', 'state', 'attempt', 'created_at']) AS c;
+SELECT is(
+	ARRAY(SELECT attname::text FROM pg_attribute
+		WHERE attrelid = 'idem.key'::regclass AND attname IN ('scope', 'key')
+		AND attcollation <> '"C"'::regcollation),
+	'{}', 'scope and key are COLLATE "C"');
+SELECT is(
+	(SELECT array_agg(o ORDER BY o) FROM pg_class, unnest(reloptions) AS o
+	 WHERE oid = 'idem.key'::regclass AND o LIKE 'fillfactor%'),
+	ARRAY['fillfactor=45'], 'fillfactor of idem.key');
+SELECT is(
+	(SELECT count(*)::int FROM pg_index WHERE indrelid = 'idem.key'::regclass),
+	1, 'no index covers what completing changes');
+SELECT is(
+	(SELECT count(*)::int FROM pg_trigger
+	 WHERE tgrelid IN ('idem.key'::regclass) AND NOT tgisinternal),
+	0, 'no trigger on idem.key');
+SELECT is(
+	(SELECT relpersistence FROM pg_class WHERE oid = 'idem.key'::regclass),
+	'p', 'idem.key is logged');
+SELECT is(
+	(SELECT seqcache FROM pg_sequence WHERE seqrelid = 'idem.fence'::regclass),
+	1::bigint, 'the fence sequence has CACHE 1');
+SELECT ok(NOT seqcycle, 'and does not cycle')
+FROM pg_sequence WHERE seqrelid = 'idem.fence'::regclass;
+
+SELECT col_type_is('idem', 'scope', c, t, format('idem.scope.%s is %s', c, t))
+FROM (VALUES
+	('hold', 'text'), ('lease', 'interval'), ('ttl', 'interval'),
+	('no_expiry', 'boolean'), ('max_response', 'integer'),
+	('max_attempts', 'integer'), ('roles', 'name[]'),
+	('keep_failures', 'interval')) AS v (c, t);
+SELECT col_is_pk('idem', 'scope', 'name', 'primary key of idem.scope');
+SELECT col_default_is('idem', 'scope', 'no_expiry', 'false', 'no_expiry is false by default');
+
+SELECT columns_are('idem', 'held',
+	ARRAY['scope', 'key', 'hold', 'since', 'lease_until', 'attempt', 'step']);
+
+-- Settings of scopes are checked where they are written.
+SELECT throws_ok(
+	$$INSERT INTO idem.scope (name, hold) VALUES ('x', 'nonsense')$$,
+	'23514', NULL, 'a hold that is none is refused');
+SELECT throws_ok(
+	$$INSERT INTO idem.scope (name, ttl) VALUES ('x', '-1 s')$$,
+	'23514', NULL, 'a negative ttl is refused');
+SELECT throws_ok(
+	$$INSERT INTO idem.scope (name, lease) VALUES ('x', '0 s')$$,
+	'23514', NULL, 'a lease of zero is refused');
+
+-- pg_dump takes user data and the sequence; where a sweep stands is not such.
+SELECT set_eq(
+	$$SELECT c::regclass::text FROM pg_extension, unnest(extconfig) AS c WHERE extname = 'idem'$$,
+	$$SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'idem'::regnamespace AND relkind IN ('r', 'p', 'S') AND relname <> 'sweep_state'$$,
+	'tables and sequences are dumped');
+
+-- All of it belongs to the extension.
+SELECT is(
+	ARRAY(SELECT relname::text FROM pg_class AS c
+		WHERE relnamespace = 'idem'::regnamespace AND relkind IN ('r', 'p', 'v', 'S')
+		AND NOT EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass
+			AND objid = c.oid AND deptype = 'e') ORDER BY 1),
+	'{}', 'everything in schema idem belongs to the extension');
+SELECT is(
+	(SELECT format('%s %s %s', extrelocatable, extversion, obj_description(oid, 'pg_extension') IS NOT NULL)
+	 FROM pg_extension WHERE extname = 'idem'),
+	(SELECT format('f %s t', default_version) FROM pg_available_extensions WHERE name = 'idem'),
+	'not relocatable, default version, commented');
+SELECT is(
+	(SELECT format('%s %s %s', trusted, superuser, schema IS NULL)
+	 FROM pg_available_extension_versions WHERE name = 'idem' AND installed),
+	't t t', 'trusted, without a fixed schema');
+
+SELECT finish();
+ROLLBACK;

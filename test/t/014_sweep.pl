@@ -1,0 +1,117 @@
+# Sweeps side by side under load: no deadlock, no live claim removed, all that
+# expired removed in the end, and the table does not grow over cycles.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use IdemTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = idem_node('sweep', conf => "deadlock_timeout = 200ms\n");
+
+each_access(
+	$node,
+	sub {
+		my ($db) = @_;
+		my $holder = session($node, $db);
+
+		$node->safe_psql($db, <<'EOT');
+CREATE TABLE effect (key text);
+INSERT INTO idem.scope (name, no_expiry) VALUES ('kept', true);
+SELECT count(*) FROM idem_once_many(ARRAY(SELECT 'x' || i FROM generate_series(1, 20000) AS i), ttl => '1 ms');
+SELECT count(*) FROM idem_once_many(ARRAY(SELECT 'y' || i FROM generate_series(1, 2000) AS i), ttl => '1 h');
+SELECT count(*) FROM idem_once_many(ARRAY(SELECT 'z' || i FROM generate_series(1, 2000) AS i), scope => 'kept');
+SELECT count(*) FROM generate_series(1, 500) AS i, idem_claim('live' || i, lease => '1 h', ttl => '1 ms') AS c;
+SELECT count(*) FROM generate_series(1, 500) AS i, idem_claim('dead' || i, lease => '1 ms', ttl => '1 ms') AS c;
+SELECT count(*) FROM generate_series(1, 500) AS i, idem_claim('takeable' || i, lease => '1 ms', ttl => '1 h') AS c;
+SELECT count(*) FROM idem_once_many(ARRAY(SELECT 'x' || i FROM generate_series(20001, 40000) AS i), ttl => '1 ms');
+EOT
+		ask($holder, q{SELECT run FROM idem_claim('session', hold => 'session', ttl => '1 ms')});
+
+		my $load = bench_start($node, $db, [ '-c', '3', '-T', '5' ],
+			<<'EOT', <<'EOT2');
+\set k random(1, 300)
+BEGIN;
+SELECT run FROM idem_claim('t' || :k, ttl => '5 ms') \gset
+\if :run
+INSERT INTO effect VALUES ('t' || :k);
+SELECT idem_complete('t' || :k, 'r' || :k);
+\endif
+COMMIT;
+EOT
+\set k random(1, 300)
+SELECT run, coalesce(fence, 0) AS fence FROM idem_claim('l' || :k, lease => '1 min', ttl => '5 ms') \gset
+\if :run
+SELECT idem_complete('l' || :k, 'r' || :k, fence => :fence);
+\endif
+EOT2
+		my ($rc, $out, $err) = bench_finish(
+			bench_start($node, $db, [ '-c', '4', '-T', '4' ],
+				"SELECT count(*) FROM idem_sweep(1000);\n",
+				"SELECT count(*) FROM idem_sweep(100, '20 ms');\n"));
+		is($rc, 0, 'four sweeps at once') or diag($err);
+		($rc, $out, $err) = bench_finish($load);
+		is($rc, 0, 'claims went on') or diag($err);
+		unlike($err, qr/ERROR/, 'no error');
+
+		# Now all that is due goes, and only that.
+		foreach my $i (1 .. 20)
+		{
+			last
+			  if $node->safe_psql($db,
+				q{SELECT coalesce(sum(removed), 0) FROM idem_sweep(100000)}) == 0
+			  && $i > 2;
+		}
+		is( $node->safe_psql($db, <<'EOT'), <<'EOT2' =~ s/\n$//r, 'what expired is gone, the rest is there');
+SELECT substring(key FROM '^[a-z]+') AS kind, count(*) FROM idem.key
+WHERE key ~ '^(x|y|z|live|dead|takeable|session)\d*$' GROUP BY 1 ORDER BY 1;
+EOT
+live|500
+session|1
+takeable|500
+y|2000
+z|2000
+EOT2
+		is( $node->safe_psql($db, q{SELECT outcome, attempt FROM idem_claim('takeable1', lease => '1 h')}),
+			'takeover|2', 'a dead claim within its ttl is taken over');
+		is( $node->safe_psql($db, q{SELECT outcome, attempt FROM idem_claim('dead1', lease => '1 h')}),
+			'claimed|1', 'one past it is absent');
+		is(ask($holder, q{SELECT idem_complete('session', 'x'::text)}),
+			't', 'the session claim survived');
+		$holder->quit;
+		check_storage($node, $db, 'after the sweeps');
+
+		# A row that a session locks is passed over, not waited for.
+		my $locker = session($node, $db);
+		$node->safe_psql($db, q{SELECT idem_once('locked', ttl => '1 ms'); SELECT idem_once('free', ttl => '1 ms')});
+		ask($locker, q{BEGIN; SELECT 1 FROM idem.key WHERE key = 'locked' FOR KEY SHARE});
+		$node->safe_psql($db, q{SET statement_timeout = '20 s'; SELECT idem_sweep(100000); SELECT idem_sweep(100000)});
+		is( $node->safe_psql($db, q{SELECT key FROM idem.key WHERE key IN ('locked', 'free')}),
+			'locked', 'a locked row is skipped');
+		ask($locker, 'COMMIT');
+		$locker->quit;
+
+		# Flat over cycles.
+		my @size;
+		foreach my $cycle (1 .. 8)
+		{
+			$node->safe_psql($db, qq{
+SELECT count(*) FROM idem_once_many(ARRAY(SELECT 'c$cycle.' || i FROM generate_series(1, 5000) AS i), scope => 'cycle', ttl => '1 ms')});
+			$node->safe_psql($db,
+				'SELECT idem_sweep(1000000); SELECT idem_sweep(1000000)');
+			$node->safe_psql($db, 'VACUUM idem.key');
+			push @size,
+			  $node->safe_psql($db, q{SELECT pg_relation_size('idem.key')});
+		}
+		is( $node->safe_psql($db, q{SELECT count(*) FROM idem.key WHERE scope = 'cycle'}),
+			'0', 'every cycle was swept');
+		cmp_ok($size[-1], '<=', $size[1], 'the table does not grow');
+	});
+
+$node->stop;
+done_testing();

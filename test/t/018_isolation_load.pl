@@ -1,0 +1,79 @@
+# Load at READ COMMITTED, REPEATABLE READ and SERIALIZABLE at once: no double
+# claim, and replays over the direct way never fail to serialize.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use IdemTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = idem_node('isolation');
+
+each_access(
+	$node,
+	sub {
+		my ($db, $access) = @_;
+		my @levels = ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE');
+
+		$node->safe_psql($db, <<'EOT');
+CREATE TABLE effect (key text);
+SELECT count(*) FROM idem_once_many(ARRAY(SELECT 'done' || i FROM generate_series(1, 200) AS i));
+EOT
+		my @claims = map { <<"EOT" } @levels;
+\\set k random(1, 800)
+BEGIN ISOLATION LEVEL $_;
+SELECT count(*) FROM pg_class;
+SELECT run FROM idem_claim('t' || :k) \\gset
+\\if :run
+INSERT INTO effect VALUES ('t' || :k);
+SELECT idem_complete('t' || :k, 'r' || :k);
+\\endif
+COMMIT;
+EOT
+		my @once = map { <<"EOT" } @levels;
+\\set k random(1, 800)
+BEGIN ISOLATION LEVEL $_;
+INSERT INTO effect SELECT idem_once_many(ARRAY(SELECT 'm' || i FROM generate_series(:k, :k + 3) AS i ORDER BY random()));
+COMMIT;
+EOT
+		my @replays = map { <<"EOT" } @levels;
+\\set k random(1, 200)
+BEGIN ISOLATION LEVEL $_;
+SELECT 1 / (outcome = 'completed')::int FROM idem_claim('done' || :k);
+SELECT 1 / (NOT idem_once('done' || :k))::int;
+SELECT 1 / (count(*) = 1)::int FROM idem_lookup('done' || :k);
+COMMIT;
+EOT
+		my $load = bench_start($node, $db,
+			[ '-c', '6', '-T', '4', '--max-tries=1000' ],
+			@claims, @once);
+		my ($rc, $out, $err) = bench_finish(
+			bench_start(
+				$node, $db,
+				[
+					'-c', '2', '-T', '3',
+					$access eq 'direct' ? () : ('--max-tries=1000')
+				],
+				@replays));
+		is($rc, 0, 'replays') or diag($err);
+		unlike($err, qr/ERROR|aborted/, 'replays do not fail');
+		($rc, $out, $err) = bench_finish($load);
+		is($rc, 0, 'claims') or diag($err);
+		unlike($err, qr/aborted/, 'claims fail to serialize at worst');
+		is( $node->safe_psql(
+				$db, <<'EOT'), '', 'effects = keys completed');
+SELECT coalesce(e.key, k.key), e.n, k.state
+FROM (SELECT key, count(*) AS n FROM effect GROUP BY key) AS e
+FULL JOIN (SELECT * FROM idem.key WHERE key NOT LIKE 'done%') AS k USING (key)
+WHERE e.n IS DISTINCT FROM 1 OR k.state IS DISTINCT FROM 'completed';
+EOT
+		check_storage($node, $db, 'after the load');
+	});
+
+$node->stop;
+done_testing();
