@@ -59,7 +59,7 @@ idem_registry_check_key(text *key)
 				 errmsg("idem key is too long"),
 				 errdetail("The key has %zu bytes; at most %d are allowed.",
 						   (Size) VARSIZE_ANY_EXHDR(key), MAX_KEY_LENGTH),
-				 errhint("Use a digest of it, such as encode(sha256(key), 'hex')."),
+				 errhint("Use a digest of it, such as encode(sha256(...), 'hex')."),
 				 errhidestmt(true)));
 }
 

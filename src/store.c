@@ -20,10 +20,12 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/resowner.h"
@@ -36,33 +38,80 @@
 const IdemWait idem_wait_forever = {.forever = true};
 
 /*
- * Whether the direct way may be taken for the opened table.
+ * Whether a unique index stands behind ON CONFLICT for every (scope, key).  A
+ * foreign table's is out of sight.
+ */
+static bool
+store_is_unique(Relation rel)
+{
+	AttrNumber	scope = get_attnum(RelationGetRelid(rel), "scope");
+	AttrNumber	key = get_attnum(RelationGetRelid(rel), "key");
+	List	   *indexes;
+	ListCell   *lc;
+	bool		unique = false;
+
+	if (rel->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
+		return true;
+
+	indexes = RelationGetIndexList(rel);
+	foreach(lc, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		Form_pg_index form = index->rd_index;
+
+		if (form->indisunique && form->indimmediate && form->indisvalid &&
+			form->indnkeyatts == 2 &&
+			RelationGetIndexPredicate(index) == NIL &&
+			((form->indkey.values[0] == scope &&
+			  form->indkey.values[1] == key) ||
+			 (form->indkey.values[0] == key &&
+			  form->indkey.values[1] == scope)))
+			unique = true;
+		index_close(index, NoLock);
+	}
+	list_free(indexes);
+	return unique;
+}
+
+/*
+ * Whether the direct way is taken for the opened table.  An error if it is
+ * asked for and not possible, or if no way would be exact.
  */
 static bool
 store_choose_direct(Relation rel)
 {
 	static bool suitable;
-	static uint64 suitable_epoch;
-	static Oid	suitable_relid = InvalidOid;
+	static bool unique;
+	static uint64 known_epoch;
+	static Oid	known_relid = InvalidOid;
 
-	if (idem_guc_access == IDEM_ACCESS_SQL)
-		return false;
-
-	if (suitable_relid != RelationGetRelid(rel) ||
-		suitable_epoch != idem_catalog_epoch(IDEM_REL_KEY))
+	if (known_relid != RelationGetRelid(rel) ||
+		known_epoch != idem_catalog_epoch(IDEM_REL_KEY))
 	{
 		/* the epoch first: what changes while we look is looked at again */
-		suitable_epoch = idem_catalog_epoch(IDEM_REL_KEY);
-		suitable_relid = RelationGetRelid(rel);
+		known_relid = InvalidOid;
+		known_epoch = idem_catalog_epoch(IDEM_REL_KEY);
 		suitable = idem_heap_suitable(rel);
+		unique = suitable || store_is_unique(rel);
+		known_relid = RelationGetRelid(rel);
 	}
 
+	if (!unique)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"idem.key\" has no unique index on (scope, key)"),
+				 errdetail("Without one the same key could be claimed twice."),
+				 errhint("Restore its primary key."),
+				 errhidestmt(true)));
+	if (idem_guc_access == IDEM_ACCESS_SQL)
+		return false;
 	if (!suitable && idem_guc_access == IDEM_ACCESS_DIRECT)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"idem.key\" cannot be reached directly"),
 				 errdetail("It is not a plain table with its declared primary key, or it has triggers, rules, row security, constraints or indexes that the direct way would pass over."),
-				 errhint("Set \"idem.access\" to \"auto\".")));
+				 errhint("Set \"idem.access\" to \"auto\"."),
+				 errhidestmt(true)));
 	return suitable;
 }
 

@@ -27,6 +27,7 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -179,38 +180,13 @@ idem_sql_read(IdemStore *store, text *scope, text *key, IdemRow *row)
 					 GetLatestSnapshot(), row);
 }
 
-static bool
-sql_same_value(IdemColumn column, const IdemRow *a, const IdemRow *b)
-{
-	if (a->nulls[column] || b->nulls[column])
-		return a->nulls[column] == b->nulls[column];
-
-	switch (param_types[column])
-	{
-		case INT4OID:
-			return DatumGetInt32(a->values[column]) ==
-				DatumGetInt32(b->values[column]);
-		case INT8OID:
-		case TIMESTAMPTZOID:
-			return DatumGetInt64(a->values[column]) ==
-				DatumGetInt64(b->values[column]);
-		default:
-			return datumIsEqual(a->values[column], b->values[column],
-								false, -1);
-	}
-}
-
 /*
  * See idem_store_snapshot_sees(): reads with the transaction's snapshot, and
- * compares.
+ * compares every column.
  */
 bool
 idem_sql_snapshot_sees(IdemStore *store, const IdemRow *row)
 {
-	static const IdemColumn telling[] = {
-		IDEM_COL_STATE, IDEM_COL_ATTEMPT, IDEM_COL_FENCE,
-		IDEM_COL_LEASE_UNTIL, IDEM_COL_EXPIRES_AT, IDEM_COL_FINISHED_AT
-	};
 	IdemRow		seen;
 
 	if (!sql_fetch(store->rel->rd_rel->relowner,
@@ -218,9 +194,15 @@ idem_sql_snapshot_sees(IdemStore *store, const IdemRow *row)
 				   DatumGetTextPP(row->values[IDEM_COL_KEY]),
 				   InvalidSnapshot, &seen))
 		return false;
-	for (int i = 0; i < lengthof(telling); i++)
+	for (int i = 0; i < IDEM_NCOLUMNS; i++)
 	{
-		if (!sql_same_value(telling[i], row, &seen))
+		int16		len;
+		bool		byval;
+
+		get_typlenbyval(param_types[i], &len, &byval);
+		if (row->nulls[i] != seen.nulls[i] ||
+			(!row->nulls[i] &&
+			 !datumIsEqual(row->values[i], seen.values[i], byval, len)))
 			return false;
 	}
 	return true;
