@@ -153,15 +153,50 @@ is( $node->safe_psql(
 	'1',
 	'transactions go on');
 
-# Dropped in the session that used it, and made again.
-is( $node->safe_psql(
-		'bare', <<'EOT') =~ s/\n/ /gr, 't t f', 'one session sees drop and create');
+# Dropped in the session that used it, and made again; also in transactions.
+foreach my $access (accesses())
+{
+	is( $node->safe_psql(
+			'bare', <<"EOT") =~ s/\n+/ /gr, 't t f claimed t 1 t f t', "$access: one session sees drop and create");
+SET idem.access = '$access';
 CREATE EXTENSION idem;
 SELECT idem_once('k');
 DROP EXTENSION idem;
 CREATE EXTENSION idem;
 SELECT idem_once('k');
 SELECT idem_once('k');
+DROP EXTENSION idem;
+BEGIN;
+CREATE EXTENSION idem;
+SELECT outcome FROM idem_claim('k');
+SELECT idem_complete('k', 'x'::text);
+COMMIT;
+SELECT count(*) FROM idem_lookup('k');
+BEGIN;
+DROP EXTENSION idem;
+ROLLBACK;
+SELECT idem_once('l');
+SELECT idem_once('k');
+BEGIN;
+SELECT run FROM idem_claim('m');
+DROP EXTENSION idem;
+ROLLBACK;
+DROP EXTENSION idem;
+EOT
+}
+
+# It stays where it is, but its schema may be renamed.
+$node->safe_psql('bare', 'CREATE SCHEMA one; CREATE EXTENSION idem SCHEMA one');
+is(errcode($node, 'bare', 'ALTER EXTENSION idem SET SCHEMA public'),
+	'0A000', 'the extension cannot be moved');
+is( $node->safe_psql(
+		'bare', <<'EOT') =~ s/\n/ /gr, 'k claimed t', 'its schema can be renamed');
+ALTER SCHEMA one RENAME TO two;
+BEGIN;
+SELECT set_config('idem.key', 'k', true);
+SELECT outcome FROM two.idem_claim();
+SELECT two.idem_complete(response => 'x'::text);
+COMMIT;
 EOT
 
 # A database owner who is no superuser.

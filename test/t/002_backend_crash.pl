@@ -213,6 +213,21 @@ SELECT run, outcome, attempt, step, progress, response FROM idem_claim('$key', h
 				"once and import, point $point");
 		}
 
+		# A fast shutdown ends holders and those that wait for them.
+		my ($holder, $waiter) = map { session($node, $db) } 1, 2;
+		my $waiter_pid = session_pid($waiter);
+		ask($holder, q{BEGIN; SELECT run FROM idem_claim('shutdown')});
+		ask_later($waiter, q{SELECT run FROM idem_claim('shutdown')});
+		wait_blocked($node, $waiter_pid);
+		$node->stop('fast');
+		$holder->quit;
+		eval { $waiter->quit };
+		$node->start;
+		is( $node->safe_psql(
+				$db, q{BEGIN; SELECT outcome FROM idem_claim('shutdown'); ROLLBACK}),
+			'claimed',
+			'free after a fast shutdown');
+
 		# Fences of all these claims differ and nothing is damaged.
 		is( $node->safe_psql(
 				$db,

@@ -36,7 +36,7 @@ SELECT run, coalesce(fence, 0) AS fence FROM idem_claim('l' || :k, lease => '1 m
 \if :run
 SELECT idem_renew('l' || :k, '2 min', fence => :fence);
 INSERT INTO effect VALUES ('l' || :k);
-SELECT idem_complete('l' || :k, 'r' || :k, fence => :fence);
+SELECT idem_complete('l' || :k, (SELECT string_agg(md5('l' || :k || i), '') FROM generate_series(1, 300) AS i), fence => :fence);
 \endif
 EOT
 my $batch = <<'EOT';
@@ -112,6 +112,12 @@ SELECT coalesce(e.key, k.key), e.n, k.state
 FROM (SELECT key, count(*) AS n FROM effect GROUP BY key) AS e
 FULL JOIN idem.key AS k USING (key)
 WHERE e.n IS DISTINCT FROM 1 OR k.state IS DISTINCT FROM 'completed';
+EOT
+		is( $node->safe_psql(
+				$db, <<'EOT'), '', 'responses out of line are whole');
+SELECT key FROM idem.key
+WHERE key LIKE 'l%' AND response IS DISTINCT FROM
+	(SELECT string_agg(md5(key || i), '') FROM generate_series(1, 300) AS i);
 EOT
 		cmp_ok($node->safe_psql($db, 'SELECT count(*) FROM effect'),
 			'>', 500, 'there was work');

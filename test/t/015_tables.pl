@@ -221,6 +221,9 @@ isnt(errcode($node, $bare, q{SELECT idem_once('k')}),
 
 # Partitioned by hash.
 my $part = idem_database($node, 'part', undef);
+my $through = session($node, $part);
+ask($through, q{SELECT idem_once('direct'); SET idem.access = 'sql';
+SELECT idem_once('sql'); RESET idem.access});
 $node->safe_psql($part, <<'EOT');
 SELECT idem_once('from before');
 SELECT pg_get_viewdef('idem.held'::regclass) AS held \gset
@@ -239,6 +242,9 @@ COMMIT;
 EOT
 is($node->safe_psql($part, q{SELECT idem_once('from before')}),
 	'f', 'partitioned: the old rows count');
+is(ask($through, q{SELECT idem_once('sql'), idem_once('direct'), idem_once('then')}),
+	'f|f|t', 'partitioned: a session goes on through the exchange');
+$through->quit;
 is(way_taken($node, $part, 'two'), 'sql', 'a partitioned table is reached by SQL');
 life_is($part, 'part', 'partitioned by hash');
 contention_ok($part, 'cp', 'partitioned by hash');

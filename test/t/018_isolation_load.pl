@@ -12,7 +12,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = idem_node('isolation');
+my $node = idem_node('isolation', conf => "deadlock_timeout = 20ms\n");
 
 each_access(
 	$node,
@@ -41,6 +41,23 @@ BEGIN ISOLATION LEVEL $_;
 INSERT INTO effect SELECT idem_once_many(ARRAY(SELECT 'm' || i FROM generate_series(:k, :k + 3) AS i ORDER BY random()));
 COMMIT;
 EOT
+		# Two keys at once, in whatever order: PostgreSQL ends deadlocks.
+		my @pairs = map { <<"EOT" } @levels;
+\\set k random(1, 100)
+\\set l random(1, 100)
+BEGIN ISOLATION LEVEL $_;
+SELECT run AS r1 FROM idem_claim('p' || :k) \\gset
+\\if :r1
+INSERT INTO effect VALUES ('p' || :k);
+SELECT idem_complete('p' || :k, 'r'::text);
+\\endif
+SELECT run AS r2 FROM idem_claim('p' || :l) \\gset
+\\if :r2
+INSERT INTO effect VALUES ('p' || :l);
+SELECT idem_complete('p' || :l, 'r'::text);
+\\endif
+COMMIT;
+EOT
 		my @replays = map { <<"EOT" } @levels;
 \\set k random(1, 200)
 BEGIN ISOLATION LEVEL $_;
@@ -51,7 +68,7 @@ COMMIT;
 EOT
 		my $load = bench_start($node, $db,
 			[ '-c', '6', '-T', '4', '--max-tries=1000' ],
-			@claims, @once);
+			@claims, @once, @pairs);
 		my ($rc, $out, $err) = bench_finish(
 			bench_start(
 				$node, $db,
