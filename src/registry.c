@@ -11,9 +11,10 @@
  * claimed again.  Time is read after each read, hence after each sleep, from
  * the wall clock: a transaction's now() would let dead leases live.
  *
- * The fence is drawn after the last sleep before the write that carries it.
- * Draw and write are not one act, but a write that another holder overtook
- * fails and draws anew, so that along the versions of one row fences grow.
+ * The fence is drawn after the last sleep before the write that carries it,
+ * and where the write itself slept, drawn and written again.  Draw and write
+ * are not one act, but a write that another holder overtook fails and draws
+ * anew, so that along the versions of one row fences grow.
  *
  * Above READ COMMITTED a claim that would run on a snapshot older than the
  * row it takes over is refused with 40001: the caller would not see what the
@@ -39,6 +40,9 @@
 #include "session.h"
 
 #define MAX_KEY_LENGTH	1024
+
+/* a write that took longer may have slept */
+#define BRIEF			(USECS_PER_SEC / 1000)
 
 /*
  * Refuses what cannot be a key.  The length limit keeps every index entry
@@ -177,6 +181,34 @@ registry_judge(const IdemRequest *request, const IdemClaim *claim,
 }
 
 /*
+ * Sets the times that count from the grant, and draws the fence.
+ */
+static void
+registry_stamp(const IdemRequest *request, TimestampTz now, IdemRow *row)
+{
+	if (request->once)
+	{
+		idem_row_set(row, IDEM_COL_FINISHED_AT, TimestampTzGetDatum(now));
+		idem_row_set_expiry(row, request->scope, now);
+		return;
+	}
+	if (request->hold == IDEM_HOLD_TRANSACTION)
+		return;
+
+	idem_row_set(row, IDEM_COL_FENCE,
+				 Int64GetDatum(nextval_internal(idem_catalog_relation(IDEM_REL_FENCE),
+												false)));
+	idem_row_set(row, IDEM_COL_CLAIMED_AT, TimestampTzGetDatum(now));
+	if (request->hold == IDEM_HOLD_LEASE)
+	{
+		TimestampTz until = idem_scope_deadline(now, request->lease, "lease");
+
+		idem_row_set(row, IDEM_COL_LEASE_UNTIL, TimestampTzGetDatum(until));
+		idem_row_set_expiry(row, request->scope, until);
+	}
+}
+
+/*
  * Makes the judged row into the one that the caller's claim writes.
  */
 static void
@@ -217,27 +249,13 @@ registry_fill_claim(const IdemRequest *request, TimestampTz now,
 		idem_row_set_state(row, IDEM_COMPLETED);
 		row->nulls[IDEM_COL_RESPONSE] = true;
 		row->nulls[IDEM_COL_CODE] = true;
-		idem_row_set(row, IDEM_COL_FINISHED_AT, TimestampTzGetDatum(now));
-		idem_row_set_expiry(row, request->scope, now);
-		return;
 	}
-
-	idem_row_set_state(row, IDEM_IN_PROGRESS);
-	idem_row_set_text(row, IDEM_COL_HOLD, hold_names[request->hold]);
-	if (request->hold == IDEM_HOLD_TRANSACTION)
-		return;
-
-	idem_row_set(row, IDEM_COL_FENCE,
-				 Int64GetDatum(nextval_internal(idem_catalog_relation(IDEM_REL_FENCE),
-												false)));
-	idem_row_set(row, IDEM_COL_CLAIMED_AT, TimestampTzGetDatum(now));
-	if (request->hold == IDEM_HOLD_LEASE)
+	else
 	{
-		TimestampTz until = idem_scope_deadline(now, request->lease, "lease");
-
-		idem_row_set(row, IDEM_COL_LEASE_UNTIL, TimestampTzGetDatum(until));
-		idem_row_set_expiry(row, request->scope, until);
+		idem_row_set_state(row, IDEM_IN_PROGRESS);
+		idem_row_set_text(row, IDEM_COL_HOLD, hold_names[request->hold]);
 	}
+	registry_stamp(request, now, row);
 }
 
 /*
@@ -258,6 +276,52 @@ registry_check_snapshot(IdemStore *store, const IdemRow *row)
 }
 
 /*
+ * Writes the claim over what was judged.  A session claim locks its fence
+ * first, so that whoever sees the row sees its holder alive.
+ */
+static IdemStoreResult
+registry_write(IdemStore *store, const IdemRequest *request,
+			   const IdemRow *old, IdemRow *row)
+{
+	bool		session = !request->once &&
+	request->hold == IDEM_HOLD_SESSION;
+	IdemStoreResult result;
+
+	if (session)
+		idem_session_take(DatumGetInt64(row->values[IDEM_COL_FENCE]));
+	result = old != NULL ?
+		idem_store_update(store, old, row, &request->wait) :
+		idem_store_insert(store, row, &request->wait);
+	if (session && result != IDEM_STORE_OK)
+		idem_session_give_up(DatumGetInt64(row->values[IDEM_COL_FENCE]));
+	return result;
+}
+
+/*
+ * Where the write itself may have slept behind somebody who then rolled back,
+ * the claim's times and fence are older than the grant: sets them anew.
+ */
+static void
+registry_restamp(IdemStore *store, const IdemRequest *request, bool there,
+				 TimestampTz judged_at, IdemRow *row)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	IdemRow		fresh = *row;
+
+	/* the direct insert never sleeps, but says CHANGED afterwards */
+	if (now - judged_at < BRIEF || (store->direct && !there) ||
+		(!request->once && request->hold == IDEM_HOLD_TRANSACTION))
+		return;
+
+	registry_stamp(request, now, &fresh);
+	if (registry_write(store, request, row, &fresh) != IDEM_STORE_OK)
+		elog(ERROR, "idem claim was changed by its own transaction");
+	if (!row->nulls[IDEM_COL_FENCE])
+		idem_session_give_up(DatumGetInt64(row->values[IDEM_COL_FENCE]));
+	*row = fresh;
+}
+
+/*
  * Claims a key, or says why not.  Never raises a unique violation, never
  * leaves the caller's transaction aborted, and writes only where it runs.
  */
@@ -267,6 +331,7 @@ idem_registry_claim(IdemStore *store, const IdemRequest *request,
 {
 	text	   *scope = request->scope->name;
 	IdemClaim  *claim = idem_claims_find(scope, request->key);
+	const char *verb = request->once ? "idem_once()" : "idem_claim()";
 
 	for (;;)
 	{
@@ -288,21 +353,18 @@ idem_registry_claim(IdemStore *store, const IdemRequest *request,
 		if (!IDEM_OUTCOME_RUNS(verdict->outcome))
 			return;
 
-		PreventCommandIfReadOnly(request->once ? "idem_once()" : "idem_claim()");
-		PreventCommandIfParallelMode(request->once ? "idem_once()" : "idem_claim()");
+		PreventCommandIfReadOnly(verb);
+		PreventCommandIfParallelMode(verb);
 		if (there)
 			registry_check_snapshot(store, &verdict->row);
 
 		row = verdict->row;
 		registry_fill_claim(request, now, verdict->known, &row);
-		if (!request->once && request->hold == IDEM_HOLD_SESSION)
-			idem_session_take(DatumGetInt64(row.values[IDEM_COL_FENCE]));
-
-		result = there ?
-			idem_store_update(store, &verdict->row, &row, &request->wait) :
-			idem_store_insert(store, &row, &request->wait);
+		result = registry_write(store, request,
+								there ? &verdict->row : NULL, &row);
 		if (result == IDEM_STORE_OK)
 		{
+			registry_restamp(store, request, there, now, &row);
 			if (!request->once)
 				idem_claims_note(scope, request->key, IDEM_CLAIM_HELD,
 								 request->hold, &row.tid);
@@ -315,9 +377,6 @@ idem_registry_claim(IdemStore *store, const IdemRequest *request,
 			verdict->row = row;
 			return;
 		}
-
-		if (!request->once && request->hold == IDEM_HOLD_SESSION)
-			idem_session_give_up(DatumGetInt64(row.values[IDEM_COL_FENCE]));
 		if (result == IDEM_STORE_BUSY)
 		{
 			verdict->outcome = IDEM_OUT_IN_PROGRESS;

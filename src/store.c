@@ -28,7 +28,6 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 #include "catalog.h"
@@ -123,6 +122,7 @@ idem_store_open(IdemStore *store, LOCKMODE lockmode)
 {
 	memset(store, 0, sizeof(IdemStore));
 	store->context = CurrentMemoryContext;
+	store->owner = CurrentResourceOwner;
 	store->rel = table_open(idem_catalog_relation(IDEM_REL_KEY), lockmode);
 	store->direct = store_choose_direct(store->rel);
 	if (store->direct)

@@ -11,6 +11,7 @@
 #include "executor/tuptable.h"
 #include "storage/itemptr.h"
 #include "utils/relcache.h"
+#include "utils/resowner.h"
 #include "utils/snapshot.h"
 
 /* columns of idem.key, in order */
@@ -86,7 +87,8 @@ typedef struct IdemStore
 {
 	Relation	rel;
 	bool		direct;
-	MemoryContext context;		/* what lives as long as it is open */
+	MemoryContext context;		/* of what lives as long as it is open */
+	ResourceOwner owner;
 
 	/* direct way only */
 	Relation	pk;

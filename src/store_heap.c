@@ -345,8 +345,12 @@ heap_form_slot(IdemStore *store, IdemRow *row)
 	if (store->write_slot == NULL)
 	{
 		MemoryContext caller = MemoryContextSwitchTo(store->context);
+		ResourceOwner owner = CurrentResourceOwner;
 
+		/* it outlives the subtransaction that we may be in */
+		CurrentResourceOwner = store->owner;
 		store->write_slot = MakeSingleTupleTableSlot(desc, &TTSOpsHeapTuple);
+		CurrentResourceOwner = owner;
 		MemoryContextSwitchTo(caller);
 	}
 	ExecStoreHeapTuple(heap_form_tuple(desc, row->values, row->nulls),
