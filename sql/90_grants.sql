@@ -21,11 +21,18 @@ DECLARE
 	target regnamespace;
 	statement text;
 BEGIN
-	IF role IS NULL OR level IS NULL OR level NOT IN ('app', 'operator') THEN
-		RAISE EXCEPTION 'invalid value for argument "%"',
-			CASE WHEN role IS NULL THEN 'role' ELSE 'level' END
+	IF level IS NULL OR level NOT IN ('app', 'operator') THEN
+		RAISE EXCEPTION 'invalid value for argument "level"'
 			USING ERRCODE = 'ID400',
 			HINT = 'Available levels are "app" and "operator".';
+	END IF;
+	IF role IS NULL THEN
+		RAISE EXCEPTION 'argument "role" is missing' USING ERRCODE = 'ID400';
+	END IF;
+	-- GRANT would take "public" for everybody
+	IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
+		RAISE EXCEPTION 'role "%" does not exist', role
+			USING ERRCODE = 'undefined_object';
 	END IF;
 
 	SELECT extnamespace INTO target FROM pg_extension WHERE extname = 'idem';
@@ -67,7 +74,11 @@ DECLARE
 	statement text;
 BEGIN
 	IF role IS NULL THEN
-		RAISE EXCEPTION 'invalid value for argument "role"' USING ERRCODE = 'ID400';
+		RAISE EXCEPTION 'argument "role" is missing' USING ERRCODE = 'ID400';
+	END IF;
+	IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
+		RAISE EXCEPTION 'role "%" does not exist', role
+			USING ERRCODE = 'undefined_object';
 	END IF;
 
 	FOR statement IN

@@ -84,6 +84,7 @@ idem_forget(PG_FUNCTION_ARGS)
 	IdemStore	store;
 	IdemClaim  *claim;
 	IdemRow		row;
+	int			rounds = 0;
 
 	idem_registry_check_key(key);
 	idem_scope_resolve(IDEM_ARG_TEXT(1), IDEM_SCOPE_OPERATING, &scope);
@@ -95,6 +96,7 @@ idem_forget(PG_FUNCTION_ARGS)
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
+		idem_registry_check_rounds(rounds++);
 		operator_read(&store, &scope, key, claim, &row);
 		if (!force)
 			forget_check(&row, claim);
@@ -128,6 +130,7 @@ idem_reopen(PG_FUNCTION_ARGS)
 	IdemRow		old;
 	IdemRow		row;
 	TimestampTz now;
+	int			rounds = 0;
 
 	idem_registry_check_key(key);
 	idem_scope_resolve(IDEM_ARG_TEXT(1), IDEM_SCOPE_OPERATING, &scope);
@@ -142,6 +145,7 @@ idem_reopen(PG_FUNCTION_ARGS)
 		IdemState	state;
 
 		CHECK_FOR_INTERRUPTS();
+		idem_registry_check_rounds(rounds++);
 		operator_read(&store, &scope, key, claim, &old);
 		now = GetCurrentTimestamp();
 		state = idem_row_state(&old);
@@ -215,6 +219,7 @@ import_one(IdemStore *store, const Import *import, text *key, text *response)
 	const IdemScope *scope = &import->scope;
 	IdemClaim  *claim = idem_claims_find(scope->name, key);
 	IdemStoreResult result;
+	int			rounds = 0;
 
 	if (response != NULL && VARSIZE_ANY_EXHDR(response) > scope->max_response)
 		ereport(ERROR,
@@ -231,6 +236,7 @@ import_one(IdemStore *store, const Import *import, text *key, text *response)
 		bool		known;
 
 		CHECK_FOR_INTERRUPTS();
+		idem_registry_check_rounds(rounds++);
 		known = idem_registry_read(store, scope->name, key, claim, &old);
 		if (known && !idem_row_is_expired(&old, import->now))
 			return false;

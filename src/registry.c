@@ -41,6 +41,9 @@
 
 #define MAX_KEY_LENGTH	1024
 
+/* nobody loses so many races in a row */
+#define MAX_ROUNDS		10000
+
 /* a write that took longer may have slept */
 #define BRIEF			(USECS_PER_SEC / 1000)
 
@@ -82,6 +85,22 @@ idem_registry_compare_keys(text *a, text *b)
 	if (order != 0)
 		return order;
 	return alen < blen ? -1 : alen > blen;
+}
+
+/*
+ * Each further round of a loop means that somebody else wrote the row in
+ * between.  That does not go on for ever, unless something on the table
+ * swallows what we write.
+ */
+void
+idem_registry_check_rounds(int rounds)
+{
+	if (rounds >= MAX_ROUNDS)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("writing to table \"idem.key\" has no effect"),
+				 errdetail("A trigger, rule or policy on it seems to suppress the write."),
+				 errhidestmt(true)));
 }
 
 /*
@@ -180,6 +199,15 @@ registry_judge(const IdemRequest *request, const IdemClaim *claim,
 			IDEM_OUT_CLAIMED : IDEM_OUT_TAKEOVER;
 }
 
+static void
+registry_draw_fence(IdemRow *row)
+{
+	Oid			sequence = idem_catalog_relation(IDEM_REL_FENCE);
+
+	idem_row_set(row, IDEM_COL_FENCE,
+				 Int64GetDatum(nextval_internal(sequence, false)));
+}
+
 /*
  * Sets the times that count from the grant, and draws the fence.
  */
@@ -195,9 +223,7 @@ registry_stamp(const IdemRequest *request, TimestampTz now, IdemRow *row)
 	if (request->hold == IDEM_HOLD_TRANSACTION)
 		return;
 
-	idem_row_set(row, IDEM_COL_FENCE,
-				 Int64GetDatum(nextval_internal(idem_catalog_relation(IDEM_REL_FENCE),
-												false)));
+	registry_draw_fence(row);
 	idem_row_set(row, IDEM_COL_CLAIMED_AT, TimestampTzGetDatum(now));
 	if (request->hold == IDEM_HOLD_LEASE)
 	{
@@ -287,8 +313,12 @@ registry_write(IdemStore *store, const IdemRequest *request,
 	request->hold == IDEM_HOLD_SESSION;
 	IdemStoreResult result;
 
-	if (session)
-		idem_session_take(DatumGetInt64(row->values[IDEM_COL_FENCE]));
+	while (session &&
+		   !idem_session_take(DatumGetInt64(row->values[IDEM_COL_FENCE])))
+	{
+		CHECK_FOR_INTERRUPTS();
+		registry_draw_fence(row);
+	}
 	result = old != NULL ?
 		idem_store_update(store, old, row, &request->wait) :
 		idem_store_insert(store, row, &request->wait);
@@ -333,7 +363,7 @@ idem_registry_claim(IdemStore *store, const IdemRequest *request,
 	IdemClaim  *claim = idem_claims_find(scope, request->key);
 	const char *verb = request->once ? "idem_once()" : "idem_claim()";
 
-	for (;;)
+	for (int rounds = 0;; rounds++)
 	{
 		TimestampTz now;
 		IdemRow		row;
@@ -341,6 +371,7 @@ idem_registry_claim(IdemStore *store, const IdemRequest *request,
 		bool		there;
 
 		CHECK_FOR_INTERRUPTS();
+		idem_registry_check_rounds(rounds);
 
 		there = idem_registry_read(store, scope, request->key, claim,
 								   &verdict->row);
@@ -688,13 +719,14 @@ idem_registry_act(const IdemAct *act)
 
 	idem_store_open(&store, RowExclusiveLock);
 	claim = idem_claims_find(scope.name, act->key);
-	for (;;)
+	for (int rounds = 0;; rounds++)
 	{
 		bool		known;
 		IdemRow		old;
 		IdemStoreResult result;
 
 		CHECK_FOR_INTERRUPTS();
+		idem_registry_check_rounds(rounds);
 
 		known = idem_registry_read(&store, scope.name, act->key, claim, &old);
 		act_check_owner(act, claim, known, &old);

@@ -78,6 +78,8 @@ typedef struct IdemAct
 
 extern void idem_registry_check_key(text *key);
 extern int	idem_registry_compare_keys(text *a, text *b);
+extern void idem_registry_check_rounds(int rounds);
+extern bool idem_row_is_in_progress(const IdemRow *row);
 extern IdemState idem_row_state(const IdemRow *row);
 extern IdemHold idem_row_hold(const IdemRow *row);
 extern bool idem_row_is_expired(const IdemRow *row, TimestampTz now);

@@ -36,25 +36,43 @@ static const char *const state_names[] = {
 };
 
 /*
- * The state, by its first letter; nothing but idem writes the column.
+ * The state by its first letter, or -1 if it is none: nothing but idem writes
+ * the column, but its owner could.
  */
+static int
+row_state_or_none(const IdemRow *row)
+{
+	text	   *state;
+
+	if (row->nulls[IDEM_COL_STATE])
+		return -1;
+	state = DatumGetTextPP(row->values[IDEM_COL_STATE]);
+	for (int i = 0; VARSIZE_ANY_EXHDR(state) > 0 && i < lengthof(state_names);
+		 i++)
+	{
+		if (VARDATA_ANY(state)[0] == state_names[i][0])
+			return i;
+	}
+	return -1;
+}
+
+bool
+idem_row_is_in_progress(const IdemRow *row)
+{
+	return row_state_or_none(row) == IDEM_IN_PROGRESS;
+}
+
 IdemState
 idem_row_state(const IdemRow *row)
 {
-	text	   *state = DatumGetTextPP(row->values[IDEM_COL_STATE]);
+	int			state = row_state_or_none(row);
 
-	if (VARSIZE_ANY_EXHDR(state) > 0)
-	{
-		for (int i = 0; i < lengthof(state_names); i++)
-		{
-			if (VARDATA_ANY(state)[0] == state_names[i][0])
-				return (IdemState) i;
-		}
-	}
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("a row of table \"idem.key\" has an unknown state"),
-			 errhidestmt(true)));
+	if (state < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("a row of table \"idem.key\" has an unknown state"),
+				 errhidestmt(true)));
+	return (IdemState) state;
 }
 
 IdemHold

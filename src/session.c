@@ -6,8 +6,8 @@
  * method (in the default one any ERROR would free it), with a class of its own
  * in field 4 so that it meets no advisory lock of the application's.  The lock
  * manager frees it with the process, however that dies, so "is it alive" is
- * one attempt to lock the fence: fences are never drawn twice, so nobody else
- * wants that lock but to ask.
+ * one attempt to lock the fence: a number that somebody holds is not taken
+ * again, so nobody else wants that lock but to ask.
  *
  * The lock outlives transactions, so this file takes it back where the claim
  * was rolled back, and frees it once the end of the claim is committed.  What
@@ -60,9 +60,11 @@ session_free(int i)
 }
 
 /*
- * Locks a fence that was just drawn.
+ * Locks a fence that was just drawn.  False if somebody holds that lock, us
+ * included: then the sequence has gone back (an extension made anew, a restore
+ * from the past), and another number has to be drawn.
  */
-void
+bool
 idem_session_take(int64 fence)
 {
 	LOCKTAG		tag;
@@ -80,11 +82,22 @@ idem_session_take(int64 fence)
 	}
 
 	session_lock_tag(&tag, fence);
-	(void) LockAcquire(&tag, ExclusiveLock, true, false);
+	switch (LockAcquire(&tag, ExclusiveLock, true, true))
+	{
+		case LOCKACQUIRE_NOT_AVAIL:
+			return false;
+		case LOCKACQUIRE_ALREADY_HELD:
+		case LOCKACQUIRE_ALREADY_CLEAR:
+			LockRelease(&tag, ExclusiveLock, true);
+			return false;
+		default:
+			break;
+	}
 	locks[nlocks].fence = fence;
 	locks[nlocks].taken_in = GetCurrentSubTransactionId();
 	locks[nlocks].ended_in = InvalidSubTransactionId;
 	nlocks++;
+	return true;
 }
 
 static int

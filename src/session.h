@@ -7,7 +7,7 @@
 
 #include "access/xact.h"
 
-extern void idem_session_take(int64 fence);
+extern bool idem_session_take(int64 fence);
 extern void idem_session_give_up(int64 fence);
 extern void idem_session_end(int64 fence);
 extern bool idem_session_is_mine(int64 fence);

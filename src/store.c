@@ -36,9 +36,20 @@
 
 const IdemWait idem_wait_forever = {.forever = true};
 
+static bool
+store_index_is_on(Relation index, AttrNumber a, AttrNumber b)
+{
+	Form_pg_index form = index->rd_index;
+
+	return form->indnkeyatts == 2 &&
+		((form->indkey.values[0] == a && form->indkey.values[1] == b) ||
+		 (form->indkey.values[0] == b && form->indkey.values[1] == a)) &&
+		RelationGetIndexPredicate(index) == NIL;
+}
+
 /*
- * Whether a unique index stands behind ON CONFLICT for every (scope, key).  A
- * foreign table's is out of sight.
+ * Whether uniqueness of (scope, key), and of nothing else, stands behind ON
+ * CONFLICT.  A foreign table's is out of sight.
  */
 static bool
 store_is_unique(Relation rel)
@@ -48,6 +59,7 @@ store_is_unique(Relation rel)
 	List	   *indexes;
 	ListCell   *lc;
 	bool		unique = false;
+	bool		others = false;
 
 	if (rel->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
 		return true;
@@ -58,18 +70,16 @@ store_is_unique(Relation rel)
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
 		Form_pg_index form = index->rd_index;
 
-		if (form->indisunique && form->indimmediate && form->indisvalid &&
-			form->indnkeyatts == 2 &&
-			RelationGetIndexPredicate(index) == NIL &&
-			((form->indkey.values[0] == scope &&
-			  form->indkey.values[1] == key) ||
-			 (form->indkey.values[0] == key &&
-			  form->indkey.values[1] == scope)))
+		if (!form->indisunique && !form->indisexclusion)
+			 /* it refuses nothing */ ;
+		else if (!store_index_is_on(index, scope, key) || !form->indimmediate)
+			others = true;
+		else if (form->indisvalid)
 			unique = true;
 		index_close(index, NoLock);
 	}
 	list_free(indexes);
-	return unique;
+	return unique && !others;
 }
 
 /*
@@ -91,16 +101,16 @@ store_choose_direct(Relation rel)
 		known_relid = InvalidOid;
 		known_epoch = idem_catalog_epoch(IDEM_REL_KEY);
 		suitable = idem_heap_suitable(rel);
-		unique = suitable || store_is_unique(rel);
+		unique = store_is_unique(rel);
 		known_relid = RelationGetRelid(rel);
 	}
 
 	if (!unique)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"idem.key\" has no unique index on (scope, key)"),
-				 errdetail("Without one the same key could be claimed twice."),
-				 errhint("Restore its primary key."),
+				 errmsg("table \"idem.key\" is not unique by (scope, key) alone"),
+				 errdetail("Without its primary key the same key could be claimed twice; with another unique index or exclusion constraint a new key could be refused."),
+				 errhint("Restore the primary key, and drop other unique indexes."),
 				 errhidestmt(true)));
 	if (idem_guc_access == IDEM_ACCESS_SQL)
 		return false;
@@ -206,9 +216,21 @@ idem_store_delete(IdemStore *store, const IdemRow *old, const IdemWait *wait)
 }
 
 /*
+ * Not to be passed over by anybody: a cancel, a shutdown, a lack of resources.
+ */
+static bool
+store_may_pass_over(int sqlstate)
+{
+	int			category = ERRCODE_TO_CATEGORY(sqlstate);
+
+	return category != ERRCODE_OPERATOR_INTERVENTION &&
+		category != ERRCODE_INSUFFICIENT_RESOURCES;
+}
+
+/*
  * Runs "work" in a subtransaction of its own.  False if it failed with
- * "sqlstate" (0: with any error); then all that it did is undone.  Every other
- * error passes through.
+ * "sqlstate" (0: with any error that can be passed over); then all that it did
+ * is undone.  Every other error passes through.
  */
 bool
 idem_try(void (*work) (void *arg), void *arg, int sqlstate)
@@ -236,7 +258,8 @@ idem_try(void (*work) (void *arg), void *arg, int sqlstate)
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;
-		if (sqlstate != 0 && error->sqlerrcode != sqlstate)
+		if (sqlstate != 0 ? error->sqlerrcode != sqlstate :
+			!store_may_pass_over(error->sqlerrcode))
 			ReThrowError(error);
 		FreeErrorData(error);
 		done = false;

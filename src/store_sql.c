@@ -135,6 +135,26 @@ sql_plan(SqlStatement which)
 }
 
 /*
+ * What stands behind the name may have been altered by its owner: values of
+ * another type would be taken for pointers.
+ */
+static void
+sql_check_columns(TupleDesc desc)
+{
+	for (int i = 0; i < IDEM_NCOLUMNS; i++)
+	{
+		if (TupleDescAttr(desc, i)->atttypid != param_types[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_DATATYPE_MISMATCH),
+					 errmsg("column \"%s\" of table \"idem.key\" has type %s, not %s",
+							NameStr(TupleDescAttr(desc, i)->attname),
+							format_type_be(TupleDescAttr(desc, i)->atttypid),
+							format_type_be(param_types[i])),
+					 errhidestmt(true)));
+	}
+}
+
+/*
  * Runs one of the reads as the table's owner; true if it gave a row.
  */
 static bool
@@ -155,6 +175,7 @@ sql_fetch(Oid owner, text *scope, text *key, Snapshot snapshot, IdemRow *row)
 		elog(ERROR, "SPI_execute_snapshot failed: %s",
 			 SPI_result_code_string(rc));
 	found = SPI_processed > 0;
+	sql_check_columns(SPI_tuptable->tupdesc);
 	if (found)
 	{
 		HeapTuple	tuple = SPI_copytuple(SPI_tuptable->vals[0]);

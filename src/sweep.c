@@ -68,8 +68,8 @@ sweep_is_session_without_end(const IdemRow *row)
 {
 	return row->nulls[IDEM_COL_EXPIRES_AT] &&
 		!row->nulls[IDEM_COL_FENCE] &&
-		idem_row_hold(row) == IDEM_HOLD_SESSION &&
-		idem_row_state(row) == IDEM_IN_PROGRESS;
+		idem_row_is_in_progress(row) &&
+		idem_row_hold(row) == IDEM_HOLD_SESSION;
 }
 
 /*
@@ -82,7 +82,8 @@ sweep_mark_dead(void *arg)
 	IdemRow		row = *sweep->row;
 	IdemScope	scope;
 
-	if (idem_session_is_alive(DatumGetInt64(row.values[IDEM_COL_FENCE])))
+	if (!sweep_is_session_without_end(&row) ||
+		idem_session_is_alive(DatumGetInt64(row.values[IDEM_COL_FENCE])))
 		return;
 	idem_scope_resolve(DatumGetTextPP(row.values[IDEM_COL_SCOPE]),
 					   IDEM_SCOPE_OPERATING, &scope);
@@ -110,12 +111,10 @@ sweep_heap_row(Sweep *sweep, TupleTableSlot *slot)
 		if (idem_store_delete(sweep->store, &row, &no_wait) == IDEM_STORE_OK)
 			sweep->removed++;
 	}
-	else if (row.nulls[IDEM_COL_EXPIRES_AT] &&
-			 idem_row_hold(&row) == IDEM_HOLD_SESSION)
+	else if (sweep_is_session_without_end(&row))
 	{
 		sweep->row = &row;
-		if (sweep_is_session_without_end(&row))
-			(void) idem_try(sweep_mark_dead, sweep, 0);
+		(void) idem_try(sweep_mark_dead, sweep, 0);
 	}
 }
 
@@ -181,6 +180,11 @@ typedef enum SweepStatement
 
 #define EXPIRED "expires_at OPERATOR(pg_catalog.<=) $1"
 
+/* empty where they are NULL, which no key is */
+#define SCOPE_AND_KEY \
+	"SELECT COALESCE(scope::pg_catalog.text, ''), " \
+	"COALESCE(key::pg_catalog.text, '') FROM idem.key"
+
 static const struct
 {
 	const char *text;
@@ -188,7 +192,7 @@ static const struct
 	Oid			types[2];
 }			statements[] = {
 	[SWEEP_POSITION] = {
-		"SELECT position FROM idem.sweep_state"
+		"SELECT COALESCE(position, 0)::pg_catalog.int8 FROM idem.sweep_state"
 		" WHERE kind OPERATOR(pg_catalog.=) $1 FOR UPDATE SKIP LOCKED",
 		1, {TEXTOID}
 	},
@@ -198,7 +202,7 @@ static const struct
 		2, {TEXTOID, INT8OID}
 	},
 	[SWEEP_CUTOFF] = {
-		"SELECT expires_at FROM idem.key WHERE " EXPIRED
+		"SELECT expires_at::pg_catalog.timestamptz FROM idem.key WHERE " EXPIRED
 		" ORDER BY expires_at LIMIT 1 OFFSET $2",
 		2, {TIMESTAMPTZOID, INT8OID}
 	},
@@ -207,11 +211,11 @@ static const struct
 		1, {TIMESTAMPTZOID}
 	},
 	[SWEEP_EXPIRED] = {
-		"SELECT scope, key FROM idem.key WHERE " EXPIRED " LIMIT $2",
+		SCOPE_AND_KEY " WHERE " EXPIRED " LIMIT $2",
 		2, {TIMESTAMPTZOID, INT8OID}
 	},
 	[SWEEP_SESSIONS] = {
-		"SELECT scope, key FROM idem.key"
+		SCOPE_AND_KEY
 		" WHERE state OPERATOR(pg_catalog.=) 'in_progress'"
 		" AND hold OPERATOR(pg_catalog.=) 'session' AND expires_at IS NULL",
 		0, {InvalidOid}
