@@ -17,6 +17,7 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "miscadmin.h"
+#include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
@@ -116,19 +117,26 @@ idem_catalog_epoch(IdemRelation which)
 }
 
 /*
- * Acts as "owner" from here to idem_catalog_restore().  An error in between
- * needs no cleanup: the end of the (sub)transaction restores the identity.
+ * Acts as "owner" from here to idem_catalog_restore().  What he put on his
+ * tables (triggers, defaults, checks) must not outlast that: it may neither
+ * defer its work to the end of the caller's transaction nor leave settings
+ * behind.  An error in between needs no cleanup: the end of the
+ * (sub)transaction restores all of it.
  */
 void
 idem_catalog_become(Oid owner, IdemIdentity *saved)
 {
 	GetUserIdAndSecContext(&saved->userid, &saved->sec_context);
 	SetUserIdAndSecContext(owner,
-						   saved->sec_context | SECURITY_LOCAL_USERID_CHANGE);
+						   saved->sec_context |
+						   SECURITY_LOCAL_USERID_CHANGE |
+						   SECURITY_RESTRICTED_OPERATION);
+	saved->guc_level = NewGUCNestLevel();
 }
 
 void
 idem_catalog_restore(const IdemIdentity *saved)
 {
+	AtEOXact_GUC(false, saved->guc_level);
 	SetUserIdAndSecContext(saved->userid, saved->sec_context);
 }

@@ -23,6 +23,7 @@ typedef struct IdemIdentity
 {
 	Oid			userid;
 	int			sec_context;
+	int			guc_level;
 } IdemIdentity;
 
 extern void idem_catalog_init(void);

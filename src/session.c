@@ -131,7 +131,8 @@ idem_session_end(int64 fence)
 {
 	int			i = session_find(fence);
 
-	if (i >= 0)
+	/* the outermost end counts, should an inner one be undone */
+	if (i >= 0 && locks[i].ended_in == InvalidSubTransactionId)
 		locks[i].ended_in = GetCurrentSubTransactionId();
 }
 
