@@ -13,7 +13,11 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $primary = idem_node('primary', init => { allows_streaming => 1 });
+# The standby compares every page that it replays with the primary's.
+my $primary = idem_node(
+	'primary',
+	init => { allows_streaming => 1 },
+	conf => "wal_consistency_checking = 'heap,heap2,btree,sequence'\n");
 
 foreach my $access (accesses())
 {
@@ -132,16 +136,20 @@ foreach my $access (accesses())
 	{
 		my ($node, $begin, $name) = @$case;
 
+		my $s = session($node, $db);
 		foreach my $read (@reads)
 		{
-			is( $node->safe_psql($db, "$begin $read->[0]"),
+			is(ask($s, "$begin $read->[0]"),
 				$read->[1], "$access, $name: $read->[0]");
+			ask($s, 'ROLLBACK') if $begin ne '';
 		}
 		foreach my $write (@writes)
 		{
-			is(errcode($node, $db, "$begin SELECT * FROM $write"),
-				'25006', "$access, $name: $write is 25006");
+			is(ask($s, "$begin SELECT * FROM $write"),
+				'ERROR 25006', "$access, $name: $write is 25006");
+			ask($s, 'ROLLBACK') if $begin ne '';
 		}
+		$s->quit;
 	}
 
 	# A replay in a transaction takes no xid.
@@ -160,6 +168,59 @@ SELECT pg_current_xact_id_if_assigned() IS NULL;
 COMMIT;}) =~ s/\n/ /gr,
 		'completed failed in_progress mismatch in_progress completed f 0 t',
 		"$access: reads take no xid");
+}
+
+# What is in flight on the primary is nothing to a reader, and nobody waits.
+foreach my $access (accesses())
+{
+	my $db = "idem_$access";
+	my $s = session($primary, $db);
+
+	ask($s, q{BEGIN; SELECT run FROM idem_claim('in flight');
+SELECT idem_forget('failed')});
+	$primary->safe_psql('postgres', 'SELECT pg_switch_wal()');
+	$primary->wait_for_catchup($standby);
+	foreach my $case ([ $standby, 'standby' ], [ $primary, 'READ ONLY' ])
+	{
+		my ($node, $name) = @$case;
+
+		is( $node->safe_psql($db, q{
+BEGIN READ ONLY;
+SELECT count(*) FROM idem_lookup('in flight');
+SELECT outcome FROM idem_claim('failed');}) =~ s/\n/ /r,
+			'0 failed',
+			"$access, $name: uncommitted work is not seen");
+		is( errcode($node, $db, q{BEGIN READ ONLY; SELECT * FROM idem_claim('in flight')}),
+			'25006',
+			"$access, $name: a claim behind it is 25006");
+	}
+	ask($s, 'ROLLBACK');
+	$s->quit;
+}
+
+# Load, replayed with the comparison.
+foreach my $access (accesses())
+{
+	bench_run($primary, "idem_$access", "$access: load", [ '-c', '4', '-t', '150' ],
+		<<'EOT');
+\set k random(1, 300)
+BEGIN;
+SELECT run FROM idem_claim('load' || :k) \gset
+\if :run
+SELECT idem_step('load' || :k, repeat('s', :k));
+SELECT idem_complete('load' || :k, repeat('r', 10 * :k));
+\endif
+SELECT count(*) FROM idem_once_many(ARRAY(SELECT 'm' || i FROM generate_series(:k, :k + 5) AS i), ttl => '1 ms');
+COMMIT;
+SELECT count(*) FROM idem_sweep(50);
+EOT
+}
+$primary->wait_for_catchup($standby);
+foreach my $access (accesses())
+{
+	is( $standby->safe_psql("idem_$access", 'SELECT k FROM idem.key AS k ORDER BY 1'),
+		$primary->safe_psql("idem_$access", 'SELECT k FROM idem.key AS k ORDER BY 1'),
+		"$access: the standby has the same rows");
 }
 
 # Promotion: the sessions of the old primary are dead, fences go on.
