@@ -7,7 +7,7 @@
 SELECT outcome, fence IS NOT NULL AS fenced FROM idem_claim('a', hold => 'lease');
 SELECT outcome, fence IS NOT NULL AS fenced FROM idem_claim('b', lease => '5 min');
 SELECT outcome, fence IS NOT NULL AS fenced FROM idem_claim('c', hold => 'lease', lease => '2 h', ttl => '3 days');
-SELECT key, state, hold, attempt, lease_until - claimed_at AS lease, expires_at - lease_until AS ttl_after, created_at = claimed_at AS new, ttl
+SELECT key, state, hold, attempt, lease_until - claimed_at AS lease, expires_at - lease_until AS ttl_after, created_at <= claimed_at AS in_order, ttl
 FROM idem.key ORDER BY key;
 SELECT outcome, attempt, created_at IS NOT NULL AS created, finished_at, expires_at FROM idem_lookup('c');
 

@@ -35,6 +35,21 @@ SELECT idem_complete('b');
 COMMIT;
 SELECT :verdict FROM idem_claim('b', '{"x": 2}');
 
+-- a takeover given back, too
+SELECT outcome, attempt FROM idem_claim('t', '{"x": 1}', lease => '1 h');
+SELECT idem_step('t', 'one', fence => fence) FROM idem.key WHERE key = 't';
+UPDATE idem.key SET lease_until = clock_timestamp() WHERE key = 't';
+BEGIN;
+SELECT outcome, attempt, step FROM idem_claim('t', '{"x": 1}');
+SELECT idem_release('t');
+COMMIT;
+SELECT outcome, attempt, step FROM idem_lookup('t');
+SELECT outcome FROM idem_claim('t', '{"x": 2}');
+BEGIN;
+SELECT outcome, attempt, step FROM idem_claim('t');
+SELECT idem_complete('t');
+COMMIT;
+
 -- in_progress until "after", then claimed
 SELECT fence FROM idem_claim('c', lease => '1 h') \gset
 SELECT idem_retry('c', 'rate limit', fence => :fence, after => '2 h');

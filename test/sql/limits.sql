@@ -6,7 +6,7 @@
 
 -- keys: 1 to 1024 bytes
 BEGIN;
-SELECT n, length(key), octet_length(key), c.outcome
+SELECT n, octet_length(key), c.outcome
 FROM unnest('{1,2,3,4,5}'::int[], ARRAY['x', repeat('x', 1024), repeat(E'\xc3\xa9', 512), repeat(E'\xf0\x9f\x98\x80', 256), repeat(' ', 1024)]) AS k (n, key), idem_claim(key) AS c;
 SELECT count(*), max(octet_length(key)) FROM idem_unfinished();
 SELECT count(idem_complete(key, 'r')) FROM idem_unfinished();

@@ -23,7 +23,7 @@ COMMIT;
 SELECT idem_once('b');
 
 -- what it records
-SELECT outcome, attempt, step, progress, response, code, created_at = finished_at AS at_once, expires_at - finished_at AS kept FROM idem_lookup('a');
+SELECT outcome, attempt, step, progress, response, code, created_at <= finished_at AS in_order, expires_at - finished_at AS kept FROM idem_lookup('a');
 SELECT state, hold, fence, lease_until, ttl FROM idem.key WHERE key = 'a' AND scope = 'default';
 SELECT outcome, response FROM idem_claim('a');
 SELECT idem_once('a', 'regress_group', '10 days'), idem_once('c', ttl => '10 days');
@@ -51,6 +51,13 @@ SELECT idem_fail('t', 'no');
 SELECT idem_once('t');
 COMMIT;
 SELECT idem_once('t');
+
+-- a dead holder's key: its fence is void then
+SELECT fence FROM idem_claim('dead', lease => '1 h') \gset
+UPDATE idem.key SET lease_until = clock_timestamp() WHERE key = 'dead';
+SELECT idem_once('dead'), idem_once('dead');
+SELECT outcome, attempt FROM idem_lookup('dead');
+SELECT idem_complete('dead', fence => :fence);
 
 -- an answer of false takes no transaction id
 BEGIN;

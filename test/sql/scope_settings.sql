@@ -108,6 +108,10 @@ SELECT idem_retry('k', '12345', 'regress_small');
 ROLLBACK TO s;
 SELECT idem_step('k', 's', '{"a": "a long progress"}', 'regress_small');
 ROLLBACK TO s;
+SELECT idem_step('k', '12345', NULL, 'regress_small');
+ROLLBACK TO s;
+SELECT idem_step('k', repeat('x', 1048577));
+ROLLBACK TO s;
 SELECT idem_complete('k', 'x', 'regress_none');
 ROLLBACK TO s;
 SELECT idem_complete('k', repeat('x', 1048577));
@@ -196,6 +200,14 @@ SELECT idem_once('k'), idem_once('k', 'regress_undeclared');
 RESET idem.declared_scopes;
 DELETE FROM idem.key;
 DELETE FROM idem.scope;
+
+-- the trigger that tells of changes is nothing else
+SELECT idem_scope_changed();
+CREATE TEMP TABLE other (a int);
+CREATE TRIGGER changed AFTER INSERT ON other FOR EACH STATEMENT EXECUTE FUNCTION idem_scope_changed();
+CREATE TRIGGER changed_row AFTER INSERT ON other FOR EACH ROW EXECUTE FUNCTION idem_scope_changed();
+INSERT INTO other SELECT 1 WHERE false;
+INSERT INTO other VALUES (1);
 
 -- reserved scopes: claim verbs refuse them, whoever has a row for them
 INSERT INTO idem.scope (name) VALUES ('idem.fire');

@@ -25,7 +25,9 @@ PREPARE import_many AS SELECT idem_import_many($1, $2, $3, $4, $5);
 PREPARE advance AS SELECT idem_fence_advance($1) > 0 AS advanced;
 PREPARE sweep AS SELECT kind FROM idem_sweep($1, $2);
 PREPARE grants AS SELECT idem_grant($1, $2);
-SELECT name, parameter_types FROM pg_prepared_statements ORDER BY name;
+SELECT name, array_agg(typname ORDER BY n) AS types
+FROM pg_prepared_statements, unnest(parameter_types::oid[]) WITH ORDINALITY AS p (oid, n) JOIN pg_type AS t USING (oid)
+GROUP BY name ORDER BY name;
 
 -- all of them with text, as the driver sends it
 BEGIN;
@@ -112,6 +114,9 @@ SELECT outcome, response FROM idem_lookup(scope => NULL, key => 'n');
 ROLLBACK;
 
 -- results: every column has a type that drivers know
-SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'idem_claimed'::regclass ORDER BY attnum;
+SELECT attname, typname FROM pg_attribute JOIN pg_type AS t ON t.oid = atttypid WHERE attrelid = 'idem_claimed'::regclass ORDER BY attnum;
+-- ... neither void nor interval
+SELECT DISTINCT typname FROM pg_depend AS d JOIN pg_proc AS p ON p.oid = objid, unnest(p.prorettype || p.proallargtypes) AS o JOIN pg_type AS t ON t.oid = o
+WHERE classid = 'pg_proc'::regclass AND refclassid = 'pg_extension'::regclass AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idem') AND proname <> 'idem_sweep' AND typname IN ('void', 'interval');
 
 DELETE FROM idem.key;

@@ -177,6 +177,13 @@ SELECT idem_renew('x6', '1 h', fence => :f6_fence) > clock_timestamp() AS renewe
 SELECT key, l.outcome, l.attempt, l.step, l.response FROM unnest('{x1,x2,x3,x4,x5,x6}'::text[]) AS key, idem_lookup(key) AS l;
 SELECT outcome FROM idem_claim('x6', lease => '1 h');
 
+-- ... also past its expiry, until a takeover or a sweep
+SELECT fence FROM idem_claim('x7', lease => '1 h', ttl => '2 h') \gset
+UPDATE idem.key SET lease_until = clock_timestamp() - interval '3 h', expires_at = clock_timestamp() - interval '1 h' WHERE key = 'x7';
+SELECT count(*) FROM idem_lookup('x7');
+SELECT idem_complete('x7', 'still ours', fence => :fence);
+SELECT outcome, response, expires_at - finished_at AS kept FROM idem_lookup('x7');
+
 -- after a takeover every verb of the former holder is refused, and harmless
 SELECT outcome FROM idem_claim('x5', lease => '1 h');
 SELECT idem_complete('x5', 'late', fence => :f5_fence);
@@ -258,6 +265,23 @@ FROM unnest('{r,f,l2,x3,x6,absent}'::text[]) AS key, idem_lookup(key) AS l;
 SELECT count(*) FROM idem_lookup('r', 'regress_other');
 SELECT pg_current_xact_id_if_assigned();
 COMMIT;
+
+-- values that are stored out of line, read in the same transaction and later
+CREATE TEMP TABLE big AS SELECT string_agg(md5(n::text), '') AS t FROM generate_series(1, 20000) AS n;
+BEGIN;
+SELECT c.outcome FROM big, idem_claim('big', to_jsonb(t)) AS c;
+SELECT idem_step('big', left(t, 500000), to_jsonb(t)) FROM big;
+SELECT c.outcome, c.step = left(t, 500000) AS step, c.progress = to_jsonb(t) AS progress FROM big, idem_claim('big', to_jsonb(t)) AS c;
+SELECT idem_step('big', left(t, 500000), to_jsonb(t)) FROM big;
+SAVEPOINT s;
+SELECT idem_complete('big', t || 'x') FROM big;
+ROLLBACK TO s;
+SELECT idem_complete('big', t, code => 200) FROM big;
+SELECT idem_complete('big', t, code => 200) FROM big;
+SELECT c.outcome, c.response = t AS response FROM big, idem_claim('big', to_jsonb(t)) AS c;
+COMMIT;
+SELECT c.outcome, c.response = t AS response FROM big, idem_claim('big', to_jsonb(t)) AS c;
+SELECT c.outcome FROM big, idem_claim('big', to_jsonb(t || 'x')) AS c;
 
 -- what cannot be stored
 BEGIN;
