@@ -282,5 +282,33 @@ is( run_as($node, 'regress_idem_owner', 'trusted',
 run_as($node, 'regress_idem_owner', 'trusted', 'DROP EXTENSION idem');
 pass('the installer drops it');
 
+# Preloaded, by the server and by the session.
+foreach my $setting ('shared_preload_libraries', 'session_preload_libraries')
+{
+	foreach my $access (accesses())
+	{
+		$node->append_conf('postgresql.conf',
+			"$setting = 'idem'\nidem.access = '$access'\n");
+		$node->restart;
+		$node->safe_psql('postgres',
+			'CREATE DATABASE preload TEMPLATE template0');
+		is( $node->safe_psql('preload', 'SHOW idem.access; SELECT 1'),
+			"$access\n1", "$setting, $access: before the extension is there");
+		is( $node->safe_psql('preload', <<'EOT') =~ s/\n/ /gr,
+CREATE EXTENSION idem;
+BEGIN;
+SELECT outcome FROM idem_claim('k');
+SELECT idem_complete('k', 'x'::text);
+COMMIT;
+SELECT outcome FROM idem_claim('k');
+EOT
+			'claimed t completed', "$setting, $access: claims");
+		is(errcode($node, 'preload', q{SELECT * FROM idem_claim('l')}),
+			'ID500', "$setting, $access: unfinished");
+		$node->safe_psql('postgres', 'DROP DATABASE preload');
+	}
+	$node->append_conf('postgresql.conf', "$setting = ''\n");
+}
+
 $node->stop;
 done_testing();

@@ -184,6 +184,11 @@ each_access(
 				),
 				'>', 20, "$holding: takeovers");
 		}
+		is( $node->safe_psql(
+				$db,
+				q{SELECT count(*) FROM acted WHERE lost AND key LIKE 'session%'}),
+			'0',
+			'no session that lives loses its claim');
 		cmp_ok($node->safe_psql($db, 'SELECT count(*) FROM acted WHERE lost'),
 			'>', 5, 'verbs that came too late');
 		check_storage($node, $db, 'afterwards');
