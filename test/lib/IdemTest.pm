@@ -24,7 +24,7 @@ our @EXPORT = qw(
   errcode run_as session ask ask_later answer session_pid wait_blocked
   bench_start bench_finish bench_run
   die_here wait_up start_after_crash
-  way_taken check_storage
+  way_taken check_effects check_storage
 );
 
 # A started cluster that neither logs statements nor waits for a disk; what hangs
@@ -260,6 +260,22 @@ EOT
 
 	die $err if $rc != 0;
 	return $err =~ /Insert on|INSERT INTO/ ? 'sql' : 'direct';
+}
+
+# The audit: every key that "which" selects is completed and has its one effect,
+# and every effect has its key.
+sub check_effects
+{
+	my ($node, $db, $which, $name) = @_;
+
+	is( $node->safe_psql(
+			$db, <<EOT), '', "$name: effects = keys completed, once each");
+SELECT coalesce(e.key, k.key), e.n, k.state
+FROM (SELECT key, count(*) AS n FROM effect GROUP BY key) AS e
+FULL JOIN (SELECT key, state FROM idem.key WHERE $which) AS k USING (key)
+WHERE e.n IS DISTINCT FROM 1 OR k.state IS DISTINCT FROM 'completed';
+EOT
+	return;
 }
 
 # Heap and indexes of idem.key agree.

@@ -68,13 +68,7 @@ sub audit
 {
 	my ($db, $access, $name) = @_;
 
-	is( $node->safe_psql(
-			$db, <<'EOT'), '', "$name: effects = keys completed");
-SELECT coalesce(e.key, k.key), e.n, k.state
-FROM (SELECT key, count(*) AS n FROM effect GROUP BY key) AS e
-FULL JOIN (SELECT key, state FROM idem.key WHERE key ~ '^[to]') AS k USING (key)
-WHERE e.n IS DISTINCT FROM 1 OR k.state IS DISTINCT FROM 'completed';
-EOT
+	check_effects($node, $db, q{key ~ '^[to]'}, $name);
 	is( $node->safe_psql(
 			$db,
 			q{SELECT key, response FROM idem.key WHERE key LIKE 't%' AND response <> 'r' || substr(key, 2)}

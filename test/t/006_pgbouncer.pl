@@ -167,12 +167,7 @@ SELECT idem_complete(response => 'r'::text);
 COMMIT;
 EOT
 		is($rc, 0, 'pgbench through the pooler') or diag($err);
-		is( $node->safe_psql($db, q{
-SELECT e.key, k.key FROM effect e FULL JOIN (SELECT * FROM idem.key WHERE key ~ '^\d+$') k USING (key)
-WHERE e.key IS NULL OR k.state IS DISTINCT FROM 'completed'
-UNION ALL SELECT key, NULL FROM effect GROUP BY key HAVING count(*) > 1}),
-			'',
-			'effects = keys completed');
+		check_effects($node, $db, q{key ~ '^\d+$'}, 'pooled');
 	});
 
 $bouncer->kill_kill(grace => 2);

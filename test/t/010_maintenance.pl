@@ -106,13 +106,7 @@ SELECT idem_complete('truncated', 'x'::text);}),
 		is($rc, 0, "claims went on in $round rounds of maintenance")
 		  or diag($err);
 		unlike($err, qr/ERROR/, 'no statement failed');
-		is( $node->safe_psql(
-				$db, <<'EOT'), '', 'effects = keys completed, once each');
-SELECT coalesce(e.key, k.key), e.n, k.state
-FROM (SELECT key, count(*) AS n FROM effect GROUP BY key) AS e
-FULL JOIN idem.key AS k USING (key)
-WHERE e.n IS DISTINCT FROM 1 OR k.state IS DISTINCT FROM 'completed';
-EOT
+		check_effects($node, $db, 'true', 'after the maintenance');
 		is( $node->safe_psql(
 				$db, <<'EOT'), '', 'responses out of line are whole');
 SELECT key FROM idem.key

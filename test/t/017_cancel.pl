@@ -86,13 +86,7 @@ EOT
 		cmp_ok($node->safe_psql($db, 'SELECT sum(n) FROM cancelled'),
 			'>', 0, 'cancels hit claims');
 
-		is( $node->safe_psql(
-				$db, <<'EOT'), '', 'effects = keys completed');
-SELECT coalesce(e.key, k.key), e.n, k.state
-FROM (SELECT key, count(*) AS n FROM effect GROUP BY key) AS e
-FULL JOIN (SELECT * FROM idem.key WHERE key NOT LIKE 's%') AS k USING (key)
-WHERE e.n IS DISTINCT FROM 1 OR k.state IS DISTINCT FROM 'completed';
-EOT
+		check_effects($node, $db, q{key NOT LIKE 's%'}, 'after the cancels');
 		is( $node->safe_psql(
 				$db, q{SELECT count(*) FROM idem.key, idem_claim(key, hold => 'session') AS c
 				       WHERE key LIKE 's%' AND state = 'in_progress' AND c.outcome <> 'takeover'}),

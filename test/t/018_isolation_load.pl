@@ -82,13 +82,7 @@ EOT
 		($rc, $out, $err) = bench_finish($load);
 		is($rc, 0, 'claims') or diag($err);
 		unlike($err, qr/aborted/, 'claims fail to serialize at worst');
-		is( $node->safe_psql(
-				$db, <<'EOT'), '', 'effects = keys completed');
-SELECT coalesce(e.key, k.key), e.n, k.state
-FROM (SELECT key, count(*) AS n FROM effect GROUP BY key) AS e
-FULL JOIN (SELECT * FROM idem.key WHERE key NOT LIKE 'done%') AS k USING (key)
-WHERE e.n IS DISTINCT FROM 1 OR k.state IS DISTINCT FROM 'completed';
-EOT
+		check_effects($node, $db, q{key NOT LIKE 'done%'}, 'after the load');
 		check_storage($node, $db, 'after the load');
 	});
 

@@ -20,7 +20,7 @@ my $node = idem_node('model');
 my $setup = <<'EOT';
 CREATE TABLE claimed (key text, fence bigint, attempt int, outcome text, step text);
 CREATE TABLE acted (n bigserial, key text, fence bigint, verb text, lost boolean);
-CREATE PROCEDURE live(n int, holding text) LANGUAGE plpgsql AS $$
+CREATE PROCEDURE live(n int, holding text, spread int, final float) LANGUAGE plpgsql AS $$
 DECLARE
 	c idem_claimed;
 	k text;
@@ -28,7 +28,7 @@ DECLARE
 	verb text;
 BEGIN
 	FOR i IN 1 .. n LOOP
-		k := holding || (random() * 60)::int;
+		k := holding || (random() * spread)::int;
 		IF holding = 'lease' THEN
 			SELECT * INTO c FROM idem_claim(k, lease => '1 ms'::interval * (1 + 5 * random()));
 		ELSE
@@ -44,7 +44,7 @@ BEGIN
 		COMMIT;
 		FOR j IN 1 .. 3 LOOP
 			verb := (ARRAY['step', 'step', 'renew', 'retry', 'release', 'none', 'complete', 'fail'])
-				[1 + floor(random() * CASE WHEN random() < 0.05 THEN 8 ELSE 6 END)::int];
+				[1 + floor(random() * CASE WHEN random() < final THEN 8 ELSE 6 END)::int];
 			EXIT WHEN verb = 'none';
 			CONTINUE WHEN verb = 'renew' AND holding = 'session';
 			f := CASE WHEN holding = 'lease' THEN c.fence END;
@@ -143,8 +143,8 @@ each_access(
 
 		# A new session for each call, so that session claims die.
 		bench_run($node, $db, 'load', [ '-C', '-c', '8', '-T', '5' ],
-			[ "CALL live(12, 'lease');\n", 4 ],
-			[ "CALL live(3, 'session');\n", 6 ],
+			[ "CALL live(12, 'lease', 60, 0.05);\n", 4 ],
+			[ "CALL live(3, 'session', 10, 0.004);\n", 6 ],
 			[ "SELECT count(*) FROM idem_sweep(40);\n", 1 ]);
 
 		my (%claims, %acts);
