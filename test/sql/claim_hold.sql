@@ -127,6 +127,12 @@ SELECT pg_advisory_unlock_all();
 SELECT idem_complete('sess4', 'by fence', fence => :fence);
 SELECT outcome, response FROM idem_lookup('sess4');
 
+-- many at a time
+SELECT count(*) FILTER (WHERE run) FROM generate_series(1, 30) AS n, idem_claim('s' || n, hold => 'session');
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();
+SELECT count(idem_complete('s' || n)) FROM generate_series(1, 30) AS n;
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();
+
 -- a session that nobody has any more
 SELECT fence FROM idem_claim('gone', hold => 'session') \gset
 SELECT idem_step('gone', 'far', '[1]');

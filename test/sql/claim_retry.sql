@@ -94,6 +94,17 @@ SELECT outcome, attempt FROM idem_claim('e', scope => 'regress_tries', lease => 
 SELECT outcome, attempt FROM idem_claim('e', scope => 'regress_tries', lease => '1 h');
 UPDATE idem.key SET lease_until = clock_timestamp() WHERE key = 'e';
 SELECT :verdict FROM idem_claim('e', scope => 'regress_tries', lease => '1 h');
+-- ... which an operator may reopen, but not while it is held
+SELECT outcome FROM idem_claim('e2', scope => 'regress_tries', lease => '1 h');
+UPDATE idem.key SET attempt = 2 WHERE key = 'e2';
+SELECT idem_reopen('e2', 'regress_tries');
+UPDATE idem.key SET lease_until = clock_timestamp() WHERE key = 'e2';
+SELECT outcome FROM idem_claim('e2', scope => 'regress_tries');
+SELECT idem_reopen('e2', 'regress_tries');
+BEGIN;
+SELECT outcome, attempt FROM idem_claim('e2', scope => 'regress_tries');
+SELECT idem_complete('e2', scope => 'regress_tries');
+COMMIT;
 -- ... while the last holder may still finish
 SELECT fence FROM idem.key WHERE key = 'e' \gset
 SELECT idem_complete('e', 'late but ours', scope => 'regress_tries', fence => :fence);

@@ -297,6 +297,21 @@ END $$;
 CALL pg_temp.two();
 SELECT key, state FROM idem.key WHERE key LIKE 'c_' ORDER BY key;
 
+-- many claims in one subtransaction, undone and handed over
+BEGIN;
+SELECT count(*) FILTER (WHERE run) FROM generate_series(1, 50) AS n, idem_claim('b' || n);
+SAVEPOINT a;
+SELECT count(idem_complete('b' || n)) FROM generate_series(1, 50) AS n;
+SAVEPOINT b;
+SELECT count(*) FILTER (WHERE run) FROM generate_series(51, 100) AS n, idem_claim('b' || n);
+SELECT count(*) FROM idem_unfinished();
+RELEASE b;
+SELECT count(*) FROM idem_unfinished();
+ROLLBACK TO a;
+SELECT count(*) FROM idem_unfinished();
+SELECT count(idem_release('b' || n)) FROM generate_series(1, 50) AS n;
+COMMIT;
+
 -- once in subtransactions, beside a claim of the same key
 BEGIN;
 SELECT run FROM idem_claim('o');

@@ -1,0 +1,157 @@
+-- What an owner may put on idem.key, or do to it, while claims are at work.
+-- Each case is rolled back.
+
+\set VERBOSITY sqlstate
+\pset null '(null)'
+CREATE FUNCTION pg_temp.life(k text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	told text := '';
+	way text;
+	f bigint;
+BEGIN
+	FOREACH way IN ARRAY '{direct,auto,sql}'::text[] LOOP
+		PERFORM set_config('idem.access', way, true);
+		told := told || way || ': ';
+		BEGIN
+			told := told || (idem_claim(k || way)).outcome;
+			PERFORM idem_step(k || way, 's');
+			PERFORM idem_retry(k || way, 'e');
+			told := told || ', ' || (idem_claim(k || way)).attempt;
+			PERFORM idem_complete(k || way, 'r');
+			told := told || ', ' || (idem_claim(k || way)).response;
+			f := (idem_claim(k || 'l' || way, lease => '1 h')).fence;
+			PERFORM idem_renew(k || 'l' || way, fence => f);
+			PERFORM idem_release(k || 'l' || way, fence => f);
+			told := told || ', ' || idem_once(k || 'o' || way)::text || ' ' || idem_once(k || 'o' || way)::text;
+			PERFORM idem_forget(k || way, force => true);
+			told := told || ', ' || (SELECT count(*) FROM idem_lookup(k || way)) || '; ';
+		EXCEPTION WHEN OTHERS THEN
+			told := told || SQLSTATE || '; ';
+		END;
+	END LOOP;
+	RETURN told;
+END $$;
+
+SELECT pg_temp.life('as it is');
+DELETE FROM idem.key;
+
+-- what the direct way would pass over: auto goes through SQL, and it counts
+CREATE TEMP TABLE seen (op text, key text);
+CREATE FUNCTION pg_temp.see() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO seen VALUES (TG_OP, coalesce(NEW.key, OLD.key));
+	RETURN NULL;
+END $$;
+BEGIN;
+CREATE TRIGGER see AFTER INSERT OR UPDATE OR DELETE ON idem.key FOR EACH ROW EXECUTE FUNCTION pg_temp.see();
+SELECT pg_temp.life('trigger');
+SELECT DISTINCT op FROM seen ORDER BY op;
+ROLLBACK;
+BEGIN;
+ALTER TABLE idem.key ADD CHECK (key NOT LIKE 'check%');
+SELECT pg_temp.life('check'), pg_temp.life('other');
+ROLLBACK;
+BEGIN;
+ALTER TABLE idem.key ENABLE ROW LEVEL SECURITY;
+SELECT pg_temp.life('row security');
+ROLLBACK;
+BEGIN;
+CREATE RULE no_delete AS ON DELETE TO idem.key DO ALSO NOTIFY regress_idem;
+SELECT pg_temp.life('rule');
+ROLLBACK;
+BEGIN;
+ALTER TABLE idem.key ADD COLUMN note text DEFAULT 'added';
+SELECT pg_temp.life('column');
+SELECT DISTINCT note FROM idem.key;
+ROLLBACK;
+
+-- an index that refuses nothing is served; one that might, or none, is not
+BEGIN;
+CREATE INDEX regress_extra ON idem.key (created_at, state);
+SELECT pg_temp.life('index');
+SET LOCAL enable_seqscan = off;
+SELECT count(*) FROM idem.key WHERE created_at > '-infinity' AND state = 'completed';
+ROLLBACK;
+BEGIN;
+CREATE UNIQUE INDEX regress_extra ON idem.key (key);
+SELECT pg_temp.life('unique index');
+ROLLBACK;
+BEGIN;
+ALTER TABLE idem.key DROP CONSTRAINT key_pkey;
+SELECT pg_temp.life('no primary key');
+CREATE UNIQUE INDEX regress_partial ON idem.key (scope, key) WHERE state <> 'open';
+SELECT pg_temp.life('partial index');
+ROLLBACK;
+
+-- what swallows writes is found out
+CREATE FUNCTION pg_temp.swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+BEGIN;
+CREATE TRIGGER swallow BEFORE INSERT ON idem.key FOR EACH ROW EXECUTE FUNCTION pg_temp.swallow();
+SELECT pg_temp.life('swallowed');
+ROLLBACK;
+
+-- rewritten, emptied and altered between two verbs of a claim
+BEGIN;
+SELECT run FROM idem_claim('a');
+SELECT count(*) FILTER (WHERE run) FROM generate_series(1, 100) AS n, idem_claim('other' || n);
+CLUSTER idem.key USING key_pkey;
+SELECT outcome FROM idem_claim('a');
+SELECT idem_step('a', 'clustered');
+REINDEX TABLE idem.key;
+SELECT idem_retry('a', 'reindexed');
+SELECT run, attempt, step FROM idem_claim('a');
+ALTER TABLE idem.key SET (fillfactor = 90);
+SELECT idem_complete('a', 'altered');
+SELECT outcome, response FROM idem_claim('a');
+SELECT count(*) FROM idem_unfinished();
+DELETE FROM idem.key WHERE key = 'other1';
+SAVEPOINT s;
+SELECT idem_complete('other1');
+ROLLBACK TO s;
+TRUNCATE idem.key;
+SELECT outcome FROM idem_claim('a');
+SAVEPOINT s;
+SELECT idem_complete('other2');
+ROLLBACK;
+SELECT count(*) FROM idem.key;
+
+-- an empty table is swept
+BEGIN;
+TRUNCATE idem.key;
+SELECT removed FROM idem_sweep();
+ROLLBACK;
+
+-- rows that no verb wrote
+SELECT count(idem_once(key)) FROM unnest('{state,hold,digest}'::text[]) AS key;
+UPDATE idem.key SET state = 'paused' WHERE key = 'state';
+UPDATE idem.key SET hold = 'mine', state = 'in_progress' WHERE key = 'hold';
+UPDATE idem.key SET fingerprint = '\xff00' WHERE key = 'digest';
+SELECT idem_claim('state');
+SELECT idem_once('state');
+SELECT outcome FROM idem_lookup('hold');
+BEGIN;
+SELECT outcome, attempt FROM idem_claim('hold');
+SELECT idem_complete('hold');
+COMMIT;
+-- a fingerprint of another version cannot be compared
+SELECT outcome FROM idem_claim('digest', '{"a": 1}');
+DELETE FROM idem.key;
+
+-- settings of scopes that cannot be read
+BEGIN;
+ALTER TABLE idem.scope ALTER COLUMN roles TYPE text[];
+SELECT idem_once('k');
+ROLLBACK;
+BEGIN;
+ALTER TABLE idem.scope DROP COLUMN keep_failures;
+SELECT idem_once('k');
+ROLLBACK;
+BEGIN;
+ALTER TABLE idem.scope ADD COLUMN note text;
+INSERT INTO idem.scope (name, ttl, note) VALUES ('default', '1 h', 'x');
+SELECT idem_once('k');
+SELECT expires_at - finished_at AS kept FROM idem_lookup('k');
+ROLLBACK;
+SELECT idem_once('k');
+
+DELETE FROM idem.key;
