@@ -25,7 +25,7 @@ INSERT INTO expected VALUES
 ('idem_lookup', 'key text DEFAULT idem_key(), scope text DEFAULT NULL::text', NULL, 'v', 'u', false),
 ('idem_once', 'key text, scope text DEFAULT NULL::text, ttl interval DEFAULT NULL::interval', 'boolean', 'v', 'u', false),
 ('idem_once_many', 'keys text[], scope text DEFAULT NULL::text, ttl interval DEFAULT NULL::interval', 'SETOF text', 'v', 'u', false),
-('idem_unfinished', '', NULL, 'v', 'r', false),
+('idem_unfinished', '', NULL, 'v', 'u', false),
 ('idem_forget', 'key text, scope text DEFAULT NULL::text, force boolean DEFAULT false', 'boolean', 'v', 'u', false),
 ('idem_reopen', 'key text, scope text DEFAULT NULL::text', 'boolean', 'v', 'u', false),
 ('idem_import', 'key text, response text DEFAULT NULL::text, scope text DEFAULT NULL::text, created_at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl interval DEFAULT NULL::interval', 'boolean', 'v', 'u', false),
