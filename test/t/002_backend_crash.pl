@@ -195,6 +195,28 @@ SELECT run, outcome, attempt, step, progress, response FROM idem_claim('$key', h
 				"$how: taken over at once");
 		}
 
+		# An error in the holder's session does not end its claim; a rollback of
+		# the claim does, and leaves no lock.
+		my $s = session($node, $db);
+		ask($s, q{SELECT run FROM idem_claim('error', hold => 'session')});
+		is(ask($s, 'SELECT 1/0'), 'ERROR 22012', 'an error in the session');
+		is(ask($s, q{BEGIN; SELECT 1/0}), 'ERROR 22012', 'and in a block');
+		ask($s, 'ROLLBACK');
+		is( $node->safe_psql($db, q{SELECT outcome FROM idem_claim('error')}),
+			'in_progress',
+			'the session claim outlives them');
+		is(ask($s, q{SELECT idem_complete('error', 'x'::text)}),
+			't', 'and is completed');
+		ask($s, q{BEGIN; SELECT run FROM idem_claim('undone', hold => 'session'); ROLLBACK});
+		ask($s, q{BEGIN; SAVEPOINT s; SELECT run FROM idem_claim('undone', hold => 'session'); ROLLBACK TO s; COMMIT});
+		is( ask($s, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}),
+			'0',
+			'no lock is left of ended and undone claims');
+		is( $node->safe_psql($db, q{SELECT outcome FROM idem_claim('undone', lease => '1 h')}),
+			'claimed',
+			'an undone session claim is free');
+		$s->quit;
+
 		# Keys done once, batches, reopen and import.
 		my @once = (
 			'BEGIN',
