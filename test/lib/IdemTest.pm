@@ -23,7 +23,7 @@ our @EXPORT = qw(
   idem_node idem_database accesses each_access
   errcode run_as session ask ask_later answer session_pid wait_blocked
   bench_start bench_finish bench_run
-  die_here wait_up start_after_crash
+  die_here crash_backend start_after_crash
   way_taken check_effects check_storage
 );
 
@@ -215,14 +215,17 @@ sub die_here
 	return q{COPY (SELECT 1) TO PROGRAM 'kill -9 $PPID';};
 }
 
-# Waits until a cluster is out of crash recovery.
-sub wait_up
+# Runs SQL that ends with die_here(), and waits until the cluster is out of the
+# crash recovery that follows.  Returns psql's standard error.
+sub crash_backend
 {
-	my ($node) = @_;
+	my ($node, $db, $sql) = @_;
+	my $offset = -s $node->logfile;
+	my ($rc, $out, $err) = $node->psql($db, $sql);
 
-	$node->poll_query_until('postgres', 'SELECT true')
-	  or die 'the server does not come back';
-	return;
+	$node->wait_for_log(qr/database system is ready to accept connections/,
+		$offset);
+	return $err;
 }
 
 # Starts a cluster whose postmaster was killed.  Its lock files go first: the

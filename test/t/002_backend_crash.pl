@@ -20,11 +20,8 @@ sub crash_after
 	my ($db, $point, @statements) = @_;
 	my $sql = join("\n",
 		map { /\\gset$/ ? $_ : "$_;" } @statements[ 0 .. $point ]);
-	my ($rc, $out, $err) = $node->psql($db, "$sql\n" . die_here());
-
-	isnt($rc, 0, 'the backend was killed');
-	diag($err) unless $err =~ /server closed the connection/;
-	wait_up($node);
+	like(crash_backend($node, $db, "$sql\n" . die_here()),
+		qr/server closed the connection/, 'the backend was killed');
 	return;
 }
 
