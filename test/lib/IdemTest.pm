@@ -23,7 +23,7 @@ our @EXPORT = qw(
   idem_node idem_database accesses each_access
   errcode run_as session ask ask_later answer session_pid wait_blocked
   bench_start bench_finish bench_run
-  die_here crash_backend start_after_crash
+  crash_backend start_after_crash
   way_taken check_effects check_storage
 );
 
@@ -209,19 +209,15 @@ sub bench_run
 	return $out;
 }
 
-# SQL at which the backend kills itself with SIGKILL.
-sub die_here
-{
-	return q{COPY (SELECT 1) TO PROGRAM 'kill -9 $PPID';};
-}
-
-# Runs SQL that ends with die_here(), and waits until the cluster is out of the
-# crash recovery that follows.  Returns psql's standard error.
+# Runs SQL in a backend that then kills itself with SIGKILL, and waits until the
+# cluster is out of the crash recovery that follows.  Returns psql's standard
+# error.
 sub crash_backend
 {
 	my ($node, $db, $sql) = @_;
 	my $offset = -s $node->logfile;
-	my ($rc, $out, $err) = $node->psql($db, $sql);
+	my ($rc, $out, $err) = $node->psql($db,
+		"$sql\n" . q{COPY (SELECT 1) TO PROGRAM 'kill -9 $PPID'});
 
 	$node->wait_for_log(qr/database system is ready to accept connections/,
 		$offset);

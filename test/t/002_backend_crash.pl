@@ -20,7 +20,7 @@ sub crash_after
 	my ($db, $point, @statements) = @_;
 	my $sql = join("\n",
 		map { /\\gset$/ ? $_ : "$_;" } @statements[ 0 .. $point ]);
-	like(crash_backend($node, $db, "$sql\n" . die_here()),
+	like(crash_backend($node, $db, $sql),
 		qr/server closed the connection/, 'the backend was killed');
 	return;
 }

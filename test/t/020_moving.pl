@@ -1,6 +1,6 @@
 # A row that is written all the time, with values of changing size so that it
-# moves from page to page, is found by every reader: lookup, replay, and in
-# READ ONLY transactions, at every isolation level.
+# moves from page to page, is found by every reader (lookup, replay, and in READ
+# ONLY transactions, at every isolation level) and by its holder's verbs.
 
 use strict;
 use warnings;
@@ -16,10 +16,14 @@ use Test::More;
 my $node = idem_node('moving');
 
 my $writer = <<'EOT';
-\set k random(1, 10)
+\set k random(1, 4)
 \set size random(1, 1500)
 SELECT fence FROM idem.key WHERE key = 'k' || :k \gset
 SELECT idem_step('k' || :k, repeat('s', :size), NULL, NULL, :fence);
+EOT
+my $renewer = <<'EOT';
+\set k random(1, 4)
+SELECT fence FROM idem.key WHERE key = 'k' || :k \gset
 SELECT idem_renew('k' || :k, '1 h', fence => :fence) IS NOT NULL;
 EOT
 my $reader = <<'EOT';
@@ -35,13 +39,16 @@ each_access(
 	sub {
 		my ($db) = @_;
 
+		# Without room on their page rows move more often.
+		$node->safe_psql($db, 'ALTER TABLE idem.key SET (fillfactor = 100)');
 		$node->safe_psql($db,
 			q{SELECT count(*) FROM generate_series(1, 10) AS i, idem_claim('k' || i, lease => '1 h')});
-		my $load = bench_start($node, $db, [ '-c', '3', '-T', '5' ], $writer);
+		my $load = bench_start($node, $db, [ '-c', '4', '-T', '6' ],
+			$writer, $renewer);
 		bench_run(
 			$node, $db,
 			'readers',
-			[ '-c', '4', '-T', '4' ],
+			[ '-c', '3', '-T', '5' ],
 			$reader,
 			"BEGIN READ ONLY;\n${reader}COMMIT;\n",
 			"BEGIN ISOLATION LEVEL REPEATABLE READ;\nSELECT 1;\n${reader}COMMIT;\n",
