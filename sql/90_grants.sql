@@ -15,7 +15,7 @@ DECLARE
 	app CONSTANT text[] := ARRAY['idem_key', 'idem_claim', 'idem_complete',
 		'idem_fail', 'idem_retry', 'idem_release', 'idem_renew', 'idem_step',
 		'idem_unfinished', 'idem_lookup', 'idem_once', 'idem_once_many',
-		'idem_canonical', 'idem_fingerprint'];
+		'idem_canonical', 'idem_fingerprint', 'idem_child', 'idem_call', 'idem_twin', 'idem_wrap'];
 	operator CONSTANT text[] := ARRAY['idem_forget', 'idem_reopen',
 		'idem_import', 'idem_import_many', 'idem_fence_advance', 'idem_sweep'];
 	target regnamespace;

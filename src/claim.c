@@ -67,21 +67,6 @@ idem_key(PG_FUNCTION_ARGS)
 }
 
 /*
- * The argument "wait": NULL sleeps for the exact answer.
- */
-static void
-claim_parse_wait(const Interval *span, IdemWait *wait)
-{
-	TimestampTz now = GetCurrentTimestamp();
-
-	memset(wait, 0, sizeof(IdemWait));
-	if (span == NULL)
-		wait->forever = true;
-	else
-		wait->until = idem_scope_deadline_or_now(now, span, "wait");
-}
-
-/*
  * The arguments "hold" and "lease" over what the scope says.
  */
 static void
@@ -197,7 +182,7 @@ idem_claim(PG_FUNCTION_ARGS)
 	claim_parse_hold(IDEM_ARG_TEXT(3), IDEM_ARG_INTERVAL(4), &scope, &request);
 	request.ttl = IDEM_ARG_INTERVAL(5);
 	claim_check_spans(&request);
-	claim_parse_wait(IDEM_ARG_INTERVAL(6), &request.wait);
+	idem_registry_parse_wait(IDEM_ARG_INTERVAL(6), &request.wait);
 	if (!PG_ARGISNULL(1))
 		request.fingerprint = idem_fingerprint_jsonb(PG_GETARG_JSONB_P(1));
 

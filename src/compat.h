@@ -27,6 +27,16 @@ typedef TU_UpdateIndexes IdemIndexesToUpdate;
 #define IDEM_INDEXES_NEED_ENTRY(u)	((u) == TU_All)
 #endif
 
+/* 16 has one function for every kind of object's privileges */
+#if PG_VERSION_NUM < 160000
+#define IDEM_MAY_EXECUTE(function) \
+	(pg_proc_aclcheck((function), GetUserId(), ACL_EXECUTE) == ACLCHECK_OK)
+#else
+#define IDEM_MAY_EXECUTE(function) \
+	(object_aclcheck(ProcedureRelationId, (function), GetUserId(), \
+					 ACL_EXECUTE) == ACLCHECK_OK)
+#endif
+
 /* 17 can ask for a stronger mode too */
 #if PG_VERSION_NUM < 170000
 #define IDEM_LOCK_HELD_BY_ME(tag, mode) LockHeldByMe((tag), (mode))

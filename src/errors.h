@@ -22,6 +22,8 @@
 #define ERRCODE_IDEM_NOT_FOUND		MAKE_SQLSTATE('I','D','4','0','4')
 /* not possible from here: held by someone else, lost, or already ended */
 #define ERRCODE_IDEM_CONFLICT		MAKE_SQLSTATE('I','D','4','0','9')
+/* the key was used before for a different request */
+#define ERRCODE_IDEM_MISMATCH		MAKE_SQLSTATE('I','D','4','2','2')
 /* the developer's mistake: unfinished claim, undeclared scope, oversize */
 #define ERRCODE_IDEM_MISUSE			MAKE_SQLSTATE('I','D','5','0','0')
 

@@ -33,6 +33,7 @@
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "port/pg_bswap.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
@@ -517,41 +518,97 @@ idem_canonical_append(StringInfo buf, JsonbContainer *document)
 }
 
 /*
+ * SHA-256 of some bytes.
+ */
+void
+idem_digest(const char *data, int len, uint8 *digest)
+{
+	/* should we fail, the resource owner frees the context */
+	pg_cryptohash_ctx *ctx = pg_cryptohash_create(PG_SHA256);
+
+	if (pg_cryptohash_init(ctx) < 0 ||
+		pg_cryptohash_update(ctx, (const uint8 *) data, len) < 0 ||
+		pg_cryptohash_final(ctx, digest, PG_SHA256_DIGEST_LENGTH) < 0)
+		elog(ERROR, "could not compute SHA-256: %s",
+			 pg_cryptohash_error(ctx));
+	pg_cryptohash_free(ctx);
+}
+
+/*
+ * Appends one of several parts that are digested together: its length in
+ * front, in UTF-8, so that no two lists of parts give the same bytes.
+ */
+void
+idem_digest_append_part(StringInfo buf, const char *part, int len)
+{
+	char	   *converted = pg_server_to_any(part, len, PG_UTF8);
+	uint32		size = converted == part ? len : strlen(converted);
+	uint32		prefix = pg_hton32(size);
+
+	appendBinaryStringInfo(buf, (char *) &prefix, sizeof(prefix));
+	appendBinaryStringInfo(buf, converted, size);
+}
+
+/*
  * SHA-256 of the canonical form.
  */
 static void
 fingerprint_digest(Jsonb *document, uint8 *digest)
 {
 	StringInfoData buf;
-	pg_cryptohash_ctx *ctx;
 
 	initStringInfo(&buf);
 	idem_canonical_append(&buf, &document->root);
-
-	/* should we fail, the resource owner frees the context */
-	ctx = pg_cryptohash_create(PG_SHA256);
-	if (pg_cryptohash_init(ctx) < 0 ||
-		pg_cryptohash_update(ctx, (const uint8 *) buf.data, buf.len) < 0 ||
-		pg_cryptohash_final(ctx, digest, PG_SHA256_DIGEST_LENGTH) < 0)
-		elog(ERROR, "could not compute SHA-256: %s",
-			 pg_cryptohash_error(ctx));
-	pg_cryptohash_free(ctx);
-
+	idem_digest(buf.data, buf.len, digest);
 	pfree(buf.data);
 }
 
 /*
- * The fingerprint as it is stored: a version byte, then the digest.
+ * A fingerprint as it is stored: a version byte, then the digest.
  */
-bytea *
-idem_fingerprint_jsonb(Jsonb *document)
+static bytea *
+fingerprint_make(const char *data, int len)
 {
 	bytea	   *result = palloc(VARHDRSZ + 1 + PG_SHA256_DIGEST_LENGTH);
 	uint8	   *bytes = (uint8 *) VARDATA(result);
 
 	SET_VARSIZE(result, VARHDRSZ + 1 + PG_SHA256_DIGEST_LENGTH);
 	bytes[0] = FINGERPRINT_VERSION;
-	fingerprint_digest(document, bytes + 1);
+	idem_digest(data, len, bytes + 1);
+	return result;
+}
+
+/*
+ * The fingerprint of a request.
+ */
+bytea *
+idem_fingerprint_jsonb(Jsonb *document)
+{
+	StringInfoData buf;
+	bytea	   *result;
+
+	initStringInfo(&buf);
+	idem_canonical_append(&buf, &document->root);
+	result = fingerprint_make(buf.data, buf.len);
+	pfree(buf.data);
+	return result;
+}
+
+/*
+ * The fingerprint of a call: the function's identity, and its arguments.  It
+ * differs from that of any request, whose canonical form is never binary.
+ */
+bytea *
+idem_fingerprint_call(const char *identity, Jsonb *arguments)
+{
+	StringInfoData buf;
+	bytea	   *result;
+
+	initStringInfo(&buf);
+	idem_digest_append_part(&buf, identity, strlen(identity));
+	idem_canonical_append(&buf, &arguments->root);
+	result = fingerprint_make(buf.data, buf.len);
+	pfree(buf.data);
 	return result;
 }
 

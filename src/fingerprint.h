@@ -10,5 +10,8 @@
 
 extern void idem_canonical_append(StringInfo buf, JsonbContainer *document);
 extern bytea *idem_fingerprint_jsonb(Jsonb *document);
+extern bytea *idem_fingerprint_call(const char *identity, Jsonb *arguments);
+extern void idem_digest_append_part(StringInfo buf, const char *part, int len);
+extern void idem_digest(const char *data, int len, uint8 *digest);
 
 #endif							/* IDEM_FINGERPRINT_H */

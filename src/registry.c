@@ -88,6 +88,21 @@ idem_registry_compare_keys(text *a, text *b)
 }
 
 /*
+ * The argument "wait": NULL sleeps for the exact answer.
+ */
+void
+idem_registry_parse_wait(const Interval *span, IdemWait *wait)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	memset(wait, 0, sizeof(IdemWait));
+	if (span == NULL)
+		wait->forever = true;
+	else
+		wait->until = idem_scope_deadline_or_now(now, span, "wait");
+}
+
+/*
  * Each further round of a loop means that somebody else wrote the row in
  * between.  That does not go on for ever, unless something on the table
  * swallows what we write.
@@ -134,8 +149,7 @@ registry_seconds(TimestampTz now, TimestampTz then)
 }
 
 /*
- * Whether both requests are known, and differ.  Fingerprints of different
- * versions cannot be compared.
+ * Whether both requests are known, and differ.
  */
 static bool
 registry_mismatches(bytea *request, const IdemRow *row)
@@ -147,8 +161,6 @@ registry_mismatches(bytea *request, const IdemRow *row)
 		return false;
 	recorded = DatumGetByteaPP(row->values[IDEM_COL_FINGERPRINT]);
 	len = VARSIZE_ANY_EXHDR(recorded);
-	if (len == 0 || VARDATA_ANY(recorded)[0] != VARDATA_ANY(request)[0])
-		return false;
 	return len != VARSIZE_ANY_EXHDR(request) ||
 		memcmp(VARDATA_ANY(recorded), VARDATA_ANY(request), len) != 0;
 }
@@ -625,6 +637,12 @@ act_apply(const IdemAct *act, const IdemScope *scope, TimestampTz now,
 			idem_row_set_state(row, act->verb == IDEM_COMPLETE ?
 							   IDEM_COMPLETED : IDEM_FAILED);
 			act_set_response(act, row);
+			if (act->function != NULL)
+				idem_row_set(row, IDEM_COL_FUNCTION,
+							 PointerGetDatum(act->function));
+			if (act->result != NULL)
+				idem_row_set(row, IDEM_COL_RESULT,
+							 PointerGetDatum(act->result));
 			row->nulls[IDEM_COL_LEASE_UNTIL] = true;
 			idem_row_set(row, IDEM_COL_FINISHED_AT, TimestampTzGetDatum(now));
 			idem_row_set_expiry(row, scope, now);

@@ -74,10 +74,13 @@ typedef struct IdemAct
 	const Interval *span;		/* lease of renew, "after" of retry */
 	text	   *step;
 	Jsonb	   *progress;
+	text	   *function;		/* whose result the response is ... */
+	text	   *result;			/* ... and the same as typed text */
 } IdemAct;
 
 extern void idem_registry_check_key(text *key);
 extern int	idem_registry_compare_keys(text *a, text *b);
+extern void idem_registry_parse_wait(const Interval *span, IdemWait *wait);
 extern void idem_registry_check_rounds(int rounds);
 extern bool idem_row_is_in_progress(const IdemRow *row);
 extern IdemState idem_row_state(const IdemRow *row);

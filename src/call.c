@@ -1,0 +1,302 @@
+/*
+ * call.c
+ *	  SQL functions idem_call and idem_child: a function runs once per key.
+ *
+ * A call is a transaction claim, the function, and the completion with its
+ * result, in one statement of the caller's transaction.  An error inside the
+ * function takes the claim along, whatever catches it, since both belong to
+ * the same (sub)transaction: nothing needs undoing here.  The claim's
+ * fingerprint covers the function's identity and its arguments, arranged by
+ * position, so that one key stands for one call.
+ *
+ * While the function runs, the setting idem.key is a key of its own, derived
+ * from this one and the function's name: what it claims or calls in turn
+ * without naming a key is as repeatable as itself.  The former value comes
+ * back with the end of the function, by the nesting of settings.
+ *
+ * Locks: those of the claim, then whatever the function takes.  A function
+ * that calls back with the same key finds its own claim in progress and is
+ * told so, instead of waiting for itself.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "common/jsonapi.h"
+#include "common/sha2.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/guc.h"
+#include "utils/json.h"
+#include "utils/jsonfuncs.h"
+#include "utils/timestamp.h"
+
+#include "call.h"
+#include "compat.h"
+#include "errors.h"
+#include "fingerprint.h"
+
+PG_FUNCTION_INFO_V1(idem_call);
+PG_FUNCTION_INFO_V1(idem_child);
+
+/*
+ * The key that is derived from scope, key and name: an UUID of version 8, the
+ * first bits of a SHA-256 over the three, each behind its length.
+ */
+static char *
+call_child_key(text *scope, text *key, const char *name, int len)
+{
+	StringInfoData buf;
+	uint8		digest[PG_SHA256_DIGEST_LENGTH];
+	char	   *uuid;
+
+	initStringInfo(&buf);
+	idem_digest_append_part(&buf, VARDATA_ANY(scope),
+							VARSIZE_ANY_EXHDR(scope));
+	idem_digest_append_part(&buf, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+	idem_digest_append_part(&buf, name, len);
+	idem_digest(buf.data, buf.len, digest);
+	pfree(buf.data);
+
+	digest[6] = (digest[6] & 0x0F) | 0x80;
+	digest[8] = (digest[8] & 0x3F) | 0x80;
+	uuid = psprintf("%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+					digest[0], digest[1], digest[2], digest[3], digest[4],
+					digest[5], digest[6], digest[7], digest[8], digest[9],
+					digest[10], digest[11], digest[12], digest[13],
+					digest[14], digest[15]);
+	return uuid;
+}
+
+/*
+ * idem_child(key, name, scope) -> text
+ */
+Datum
+idem_child(PG_FUNCTION_ARGS)
+{
+	text	   *key = IDEM_ARG_TEXT(0);
+	text	   *name = IDEM_ARG_TEXT(1);
+	IdemScope	scope;
+
+	idem_registry_check_key(key);
+	if (name == NULL || VARSIZE_ANY_EXHDR(name) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"name\" is missing"),
+				 errhidestmt(true)));
+	idem_scope_resolve(IDEM_ARG_TEXT(2), IDEM_SCOPE_USING, &scope);
+	PG_RETURN_TEXT_P(cstring_to_text(call_child_key(scope.name, key,
+													VARDATA_ANY(name),
+													VARSIZE_ANY_EXHDR(name))));
+}
+
+/*
+ * Whether a text is JSON, as json_in() would take it.
+ */
+static bool
+call_is_json(text *t)
+{
+	JsonLexContext *lex = makeJsonLexContext(t, false);
+
+	return pg_parse_json(lex, &nullSemAction) == JSON_SUCCESS;
+}
+
+/*
+ * What was recorded, as JSON: a record of idem_complete() may hold any text,
+ * which is a JSON string then.
+ */
+static Datum
+call_replay(const IdemRow *row)
+{
+	text	   *response;
+
+	if (row->nulls[IDEM_COL_RESPONSE])
+		return CStringGetTextDatum("null");
+
+	response = DatumGetTextPP(row->values[IDEM_COL_RESPONSE]);
+	if (row->nulls[IDEM_COL_FUNCTION] && !call_is_json(response))
+	{
+		StringInfoData buf;
+
+		initStringInfo(&buf);
+		escape_json(&buf, text_to_cstring(response));
+		return PointerGetDatum(cstring_to_text_with_len(buf.data, buf.len));
+	}
+	return PointerGetDatum(response);
+}
+
+/*
+ * A claim that did not run and has no result to give.
+ */
+static void
+call_report(const IdemFunction *function, const IdemVerdict *verdict)
+{
+	const IdemRow *row = &verdict->row;
+
+	switch (verdict->outcome)
+	{
+		case IDEM_OUT_MISMATCH:
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_MISMATCH),
+					 errmsg("idem key was used before for a different call"),
+					 row->nulls[IDEM_COL_FUNCTION] ?
+					 errdetail("It was recorded for a request; now it is function %s.",
+							   function->identity) :
+					 errdetail("It was recorded for function %s; now it is function %s.",
+							   text_to_cstring(DatumGetTextPP(row->values[IDEM_COL_FUNCTION])),
+							   function->identity),
+					 errhint("Use a key of its own for each call with its arguments."),
+					 errhidestmt(true)));
+			break;
+		case IDEM_OUT_FAILED:
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_CONFLICT),
+					 errmsg("idem key has failed before"),
+					 row->nulls[IDEM_COL_CODE] ?
+					 errdetail("It was recorded without a code.") :
+					 errdetail("It was recorded with code %d.",
+							   DatumGetInt32(row->values[IDEM_COL_CODE])),
+					 errhint("idem_lookup() shows the error; an operator can reopen the key."),
+					 errhidestmt(true)));
+			break;
+		default:
+			if (verdict->own)
+				ereport(ERROR,
+						(errcode(ERRCODE_IDEM_MISUSE),
+						 errmsg("idem key is already in use by this transaction"),
+						 errdetail("Function %s was called with a key whose claim goes on around it.",
+								   function->identity),
+						 errhint("Give the inner call a key of its own, such as idem_child(idem_key(), 'name')."),
+						 errhidestmt(true)));
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_CONFLICT),
+					 errmsg("idem key is held by someone else"),
+					 errdetail("Retry after %d s.", verdict->retry_after),
+					 errhidestmt(true)));
+	}
+}
+
+/*
+ * Fills in what every form of a call has in common.
+ */
+void
+idem_call_prepare(IdemCall *call, text *key, const Oid *function, text *scope)
+{
+	memset(call, 0, sizeof(IdemCall));
+	idem_registry_check_key(key);
+	if (function == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"function\" is missing"),
+				 errhidestmt(true)));
+	call->key = key;
+	call->wait = idem_wait_forever;
+	idem_scope_resolve(scope, IDEM_SCOPE_CLAIMING, &call->scope);
+	idem_function_lookup(*function, &call->function);
+}
+
+/*
+ * Claims the key.  True if the function is to be run now; false if it has been
+ * run before, and "recorded" is what is known of that.
+ */
+bool
+idem_call_begin(IdemCall *call, IdemRow *recorded)
+{
+	IdemRequest request = {
+		.key = call->key,
+		.scope = &call->scope,
+		.hold = IDEM_HOLD_TRANSACTION,
+		.ttl = call->ttl,
+		.wait = call->wait
+	};
+	IdemStore	store;
+	IdemVerdict verdict;
+
+	if (call->ttl != NULL)
+		(void) idem_scope_deadline(GetCurrentTimestamp(), call->ttl, "ttl");
+	request.fingerprint = idem_fingerprint_call(call->function.identity,
+												call->arguments);
+
+	idem_store_open(&store, RowExclusiveLock);
+	idem_registry_claim(&store, &request, &verdict);
+	idem_store_close(&store);
+	if (verdict.outcome != IDEM_OUT_COMPLETED &&
+		!IDEM_OUTCOME_RUNS(verdict.outcome))
+		call_report(&call->function, &verdict);
+	*recorded = verdict.row;
+	return verdict.outcome != IDEM_OUT_COMPLETED;
+}
+
+/*
+ * Runs the function under its child key.
+ */
+void
+idem_call_run(const IdemCall *call, Datum *values, bool *nulls,
+			  IdemFunctionSink sink, void *arg)
+{
+	const char *name = call->function.name;
+	int			nestlevel = NewGUCNestLevel();
+
+	(void) set_config_option("idem.key",
+							 call_child_key(call->scope.name, call->key,
+											name, strlen(name)),
+							 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
+							 true, 0, false);
+	idem_function_run(&call->function, values, nulls, sink, arg);
+	AtEOXact_GUC(true, nestlevel);
+}
+
+/*
+ * Records the result.
+ */
+void
+idem_call_end(const IdemCall *call, text *response, text *result)
+{
+	IdemAct		act = {
+		.verb = IDEM_COMPLETE,
+		.key = call->key,
+		.scope = call->scope.name,
+		.response = response,
+		.function = cstring_to_text(call->function.identity),
+		.result = result
+	};
+
+	(void) idem_registry_act(&act);
+}
+
+/*
+ * idem_call(key, function, args, scope, ttl, wait) -> json
+ */
+Datum
+idem_call(PG_FUNCTION_ARGS)
+{
+	IdemCall	call;
+	IdemRow		recorded;
+	IdemFunctionJson json;
+	Datum		values[FUNC_MAX_ARGS];
+	bool		nulls[FUNC_MAX_ARGS];
+	Oid			function = PG_ARGISNULL(1) ? InvalidOid : PG_GETARG_OID(1);
+	Jsonb	   *arguments;
+	text	   *response;
+
+	idem_call_prepare(&call, IDEM_ARG_TEXT(0),
+					  PG_ARGISNULL(1) ? NULL : &function, IDEM_ARG_TEXT(3));
+	call.ttl = IDEM_ARG_INTERVAL(4);
+	idem_registry_parse_wait(IDEM_ARG_INTERVAL(5), &call.wait);
+	arguments = PG_ARGISNULL(2) ?
+		DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum("{}"))) :
+		PG_GETARG_JSONB_P(2);
+	call.arguments = idem_function_arrange(&call.function, arguments);
+
+	if (!idem_call_begin(&call, &recorded))
+		return call_replay(&recorded);
+
+	idem_function_convert(&call.function, call.arguments, values, nulls);
+	idem_function_json_begin(&json, &call.function);
+	idem_call_run(&call, values, nulls, idem_function_json_add, &json);
+	response = idem_function_json_end(&json);
+	idem_call_end(&call, response, NULL);
+	PG_RETURN_TEXT_P(response);
+}

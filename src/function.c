@@ -1,0 +1,650 @@
+/*
+ * function.c
+ *	  Calls a function by its OID, with arguments from JSON and a result in
+ *	  JSON.
+ *
+ * The call is built as the parser would build it, but for a function that is
+ * already known, so that overloads cannot get in the way: arguments are
+ * arranged by position, converted all at once by jsonb_to_record() (which
+ * knows arrays, composites and domains), and missing ones filled from the
+ * declared defaults.  It runs as the caller, whose EXECUTE privilege is
+ * checked; a SECURITY DEFINER function changes identity by itself.
+ *
+ * Each value of the result goes to a sink, which makes of it what its caller
+ * needs.  A function that returns no set is invoked directly, which keeps a NULL
+ * composite apart from a row of NULLs; one that does goes through the
+ * executor's function scan into a tuplestore, in order.
+ *
+ * JSON of the result is made by to_json(), so that it is what the user would
+ * see from it, then stripped of white space outside strings.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/objectaccess.h"
+#include "utils/datum.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "optimizer/optimizer.h"
+#include "pgstat.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/regproc.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+#include "compat.h"
+#include "errors.h"
+#include "function.h"
+
+static void
+function_refuse(const char *identity, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+			 errmsg("function %s cannot be called idempotently", identity),
+			 errdetail("%s", detail),
+			 errhidestmt(true)));
+}
+
+/*
+ * Refuses what is no plain function of plain types.
+ */
+static void
+function_check_kind(const IdemFunction *function, Form_pg_proc proc)
+{
+	switch (proc->prokind)
+	{
+		case PROKIND_FUNCTION:
+			break;
+		case PROKIND_PROCEDURE:
+			function_refuse(function->identity, "It is a procedure.");
+			break;
+		case PROKIND_AGGREGATE:
+			function_refuse(function->identity, "It is an aggregate.");
+			break;
+		default:
+			function_refuse(function->identity, "It is a window function.");
+	}
+
+	if (function->rettype == TRIGGEROID || function->rettype == EVENT_TRIGGEROID)
+		function_refuse(function->identity, "It is a trigger function.");
+	if (get_typtype(function->rettype) == TYPTYPE_PSEUDO &&
+		function->rettype != VOIDOID && function->rettype != RECORDOID)
+		function_refuse(function->identity, "Its result type is not a definite one.");
+	for (int i = 0; i < function->nargs; i++)
+	{
+		if (get_typtype(function->argtypes[i]) == TYPTYPE_PSEUDO)
+			function_refuse(function->identity, "It has an argument of a pseudo-type.");
+	}
+}
+
+static void
+function_take_arguments(HeapTuple tuple, IdemFunction *function)
+{
+	Form_pg_proc proc = (Form_pg_proc) GETSTRUCT(tuple);
+	Oid		   *types;
+	char	  **names;
+	char	   *modes;
+	int			nall = get_func_arg_info(tuple, &types, &names, &modes);
+	Datum		defaults;
+	bool		isnull;
+
+	for (int i = 0; i < nall; i++)
+	{
+		if (modes != NULL && (modes[i] == PROARGMODE_OUT ||
+							  modes[i] == PROARGMODE_TABLE))
+			continue;
+		function->argtypes[function->nargs] = types[i];
+		function->argnames[function->nargs] =
+			names != NULL && names[i] != NULL && names[i][0] != '\0' ?
+			names[i] : NULL;
+		function->nargs++;
+	}
+	function->variadic_elem = proc->provariadic;
+
+	defaults = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_proargdefaults,
+							   &isnull);
+	if (!isnull)
+		function->defaults = castNode(List,
+									  stringToNode(TextDatumGetCString(defaults)));
+}
+
+/*
+ * All that a call needs to know of a function that the caller may execute.
+ */
+void
+idem_function_lookup(Oid oid, IdemFunction *function)
+{
+	HeapTuple	tuple;
+	Form_pg_proc proc;
+
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(oid));
+	if (!HeapTupleIsValid(tuple))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("function with OID %u does not exist", oid)));
+	proc = (Form_pg_proc) GETSTRUCT(tuple);
+
+	memset(function, 0, sizeof(IdemFunction));
+	function->oid = oid;
+	function->name = pstrdup(NameStr(proc->proname));
+	function->identity = format_procedure_qualified(oid);
+	function->strict = proc->proisstrict;
+	function->retset = proc->proretset;
+	function->rettype = proc->prorettype;
+	function_take_arguments(tuple, function);
+	function_check_kind(function, proc);
+	(void) get_func_result_type(oid, &function->rettype,
+								&function->resultdesc);
+	if (function->resultdesc != NULL)
+		function->resultdesc = BlessTupleDesc(function->resultdesc);
+	else if (function->rettype == RECORDOID)
+		function_refuse(function->identity, "Its result type is not a definite one.");
+	if (!IDEM_MAY_EXECUTE(oid))
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, function->name);
+	ReleaseSysCache(tuple);
+}
+
+static void
+arrange_refuse(const IdemFunction *function, const char *detail)
+{
+	StringInfoData accepted;
+
+	initStringInfo(&accepted);
+	for (int i = 0; i < function->nargs; i++)
+		appendStringInfo(&accepted, "%s%s %s", i > 0 ? ", " : "",
+						 function->argnames[i] != NULL ?
+						 quote_identifier(function->argnames[i]) : "unnamed",
+						 format_type_be(function->argtypes[i]));
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+			 errmsg("arguments do not fit function %s", function->identity),
+			 errdetail("%s", detail),
+			 errhint("Its parameters are: %s.",
+					 function->nargs > 0 ? accepted.data : "none"),
+			 errhidestmt(true)));
+}
+
+static void
+arrange_push(JsonbParseState **state, int position, JsonbValue *value)
+{
+	char		name[12];
+	JsonbValue	key;
+
+	snprintf(name, sizeof(name), "%d", position + 1);
+	key.type = jbvString;
+	key.val.string.val = pstrdup(name);
+	key.val.string.len = strlen(name);
+	pushJsonbValue(state, WJB_KEY, &key);
+	pushJsonbValue(state, WJB_VALUE, value);
+}
+
+static int
+arrange_by_name(const IdemFunction *function, JsonbContainer *given,
+				JsonbParseState **state)
+{
+	int			matched = 0;
+
+	for (int i = 0; i < function->nargs; i++)
+	{
+		JsonbValue *value;
+
+		if (function->argnames[i] == NULL)
+			continue;
+		value = getKeyJsonValueFromContainer(given, function->argnames[i],
+											 strlen(function->argnames[i]),
+											 NULL);
+		if (value == NULL)
+			continue;
+		arrange_push(state, i, value);
+		matched++;
+	}
+	return matched;
+}
+
+/*
+ * By position; what is more than the parameters goes into a VARIADIC one, and
+ * so does a single value for it that is no array.
+ */
+static void
+arrange_by_position(const IdemFunction *function, JsonbContainer *given,
+					JsonbParseState **state)
+{
+	int			ngiven = JsonContainerSize(given);
+	int			plain = OidIsValid(function->variadic_elem) ?
+	function->nargs - 1 : function->nargs;
+
+	for (int i = 0; i < Min(ngiven, plain); i++)
+		arrange_push(state, i, getIthJsonbValueFromContainer(given, i));
+	if (ngiven <= plain)
+		return;
+
+	if (!OidIsValid(function->variadic_elem))
+		arrange_refuse(function, "There are more arguments than parameters.");
+	if (ngiven == plain + 1)
+	{
+		JsonbValue *value = getIthJsonbValueFromContainer(given, plain);
+
+		if (value->type == jbvBinary &&
+			JsonContainerIsArray(value->val.binary.data))
+		{
+			arrange_push(state, plain, value);
+			return;
+		}
+	}
+
+	{
+		JsonbParseState *rest = NULL;
+		JsonbValue *array;
+
+		pushJsonbValue(&rest, WJB_BEGIN_ARRAY, NULL);
+		for (int i = plain; i < ngiven; i++)
+			pushJsonbValue(&rest, WJB_ELEM,
+						   getIthJsonbValueFromContainer(given, i));
+		array = pushJsonbValue(&rest, WJB_END_ARRAY, NULL);
+		arrange_push(state, plain, array);
+	}
+}
+
+/*
+ * The arguments by position: an object whose keys are "1", "2" and so on.  The
+ * same call in either notation gives the same object.
+ */
+Jsonb *
+idem_function_arrange(const IdemFunction *function, Jsonb *arguments)
+{
+	JsonbParseState *state = NULL;
+	Jsonb	   *arranged;
+	int			first_default = function->nargs -
+	list_length(function->defaults);
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	if (JB_ROOT_IS_OBJECT(arguments))
+	{
+		if (arrange_by_name(function, &arguments->root, &state) !=
+			JB_ROOT_COUNT(arguments))
+			arrange_refuse(function, "An argument has a name that no parameter has.");
+	}
+	else if (JB_ROOT_IS_ARRAY(arguments) && !JB_ROOT_IS_SCALAR(arguments))
+		arrange_by_position(function, &arguments->root, &state);
+	else
+		arrange_refuse(function, "Arguments are a JSON object, by name, or a JSON array, by position.");
+	arranged = JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+
+	for (int i = 0; i < first_default; i++)
+	{
+		char		name[12];
+
+		snprintf(name, sizeof(name), "%d", i + 1);
+		if (getKeyJsonValueFromContainer(&arranged->root, name, strlen(name),
+										 NULL) == NULL)
+			arrange_refuse(function, "An argument is missing for a parameter without default.");
+	}
+	return arranged;
+}
+
+/*
+ * Converts the given arguments to their parameters' types.  An error of a
+ * type's input would quote the value, so it is told in other words.
+ */
+static void
+function_convert_given(const IdemFunction *function, Jsonb *arranged,
+					   Datum *values, bool *nulls, bool *given)
+{
+	MemoryContext context = CurrentMemoryContext;
+	LOCAL_FCINFO(fcinfo, 1);
+	FmgrInfo	flinfo;
+	ReturnSetInfo rsinfo;
+	TupleDesc	desc;
+	HeapTupleData tuple;
+	Datum		record;
+	Datum		converted[FUNC_MAX_ARGS];
+	bool		converted_nulls[FUNC_MAX_ARGS];
+	int			n = 0;
+
+	desc = CreateTemplateTupleDesc(JB_ROOT_COUNT(arranged));
+	for (int i = 0; i < function->nargs; i++)
+	{
+		char		name[12];
+
+		snprintf(name, sizeof(name), "%d", i + 1);
+		given[i] = getKeyJsonValueFromContainer(&arranged->root, name,
+												strlen(name), NULL) != NULL;
+		if (given[i])
+			TupleDescInitEntry(desc, ++n, name, function->argtypes[i], -1, 0);
+	}
+	if (n == 0)
+		return;
+	desc = BlessTupleDesc(desc);
+
+	memset(&rsinfo, 0, sizeof(rsinfo));
+	rsinfo.type = T_ReturnSetInfo;
+	rsinfo.expectedDesc = desc;
+	fmgr_info(F_JSONB_TO_RECORD, &flinfo);
+	fmgr_info_set_expr((Node *) makeFuncExpr(F_JSONB_TO_RECORD, RECORDOID,
+											 list_make1(makeNullConst(JSONBOID, -1, InvalidOid)),
+											 InvalidOid, InvalidOid,
+											 COERCE_EXPLICIT_CALL), &flinfo);
+	InitFunctionCallInfoData(*fcinfo, &flinfo, 1, InvalidOid, NULL,
+							 (Node *) &rsinfo);
+	fcinfo->args[0].value = JsonbPGetDatum(arranged);
+	fcinfo->args[0].isnull = false;
+
+	PG_TRY();
+	{
+		record = FunctionCallInvoke(fcinfo);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_DATA_EXCEPTION)
+			PG_RE_THROW();
+		FlushErrorState();
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("arguments of function %s cannot be converted to its parameters' types",
+						function->identity),
+				 errdetail("The conversion failed with SQLSTATE %s.",
+						   unpack_sql_state(error->sqlerrcode)),
+				 errhidestmt(true)));
+	}
+	PG_END_TRY();
+
+	tuple.t_data = DatumGetHeapTupleHeader(record);
+	tuple.t_len = HeapTupleHeaderGetDatumLength(tuple.t_data);
+	ItemPointerSetInvalid(&tuple.t_self);
+	tuple.t_tableOid = InvalidOid;
+	heap_deform_tuple(&tuple, desc, converted, converted_nulls);
+
+	n = 0;
+	for (int i = 0; i < function->nargs; i++)
+	{
+		if (!given[i])
+			continue;
+		values[i] = converted[n];
+		nulls[i] = converted_nulls[n];
+		n++;
+	}
+}
+
+/*
+ * Evaluates the defaults of the arguments that were not given.
+ */
+static void
+function_fill_defaults(const IdemFunction *function, Datum *values,
+					   bool *nulls, const bool *given)
+{
+	int			first = function->nargs - list_length(function->defaults);
+	EState	   *estate = NULL;
+
+	for (int i = first; i < function->nargs; i++)
+	{
+		ExprState  *state;
+		int16		len;
+		bool		byval;
+
+		if (given[i])
+			continue;
+		if (estate == NULL)
+			estate = CreateExecutorState();
+		state = ExecPrepareExpr(copyObject(list_nth(function->defaults,
+													i - first)), estate);
+		values[i] = ExecEvalExprSwitchContext(state,
+											  GetPerTupleExprContext(estate),
+											  &nulls[i]);
+		get_typlenbyval(function->argtypes[i], &len, &byval);
+		if (!nulls[i])
+			values[i] = datumCopy(values[i], byval, len);
+	}
+	if (estate != NULL)
+		FreeExecutorState(estate);
+}
+
+/*
+ * The call as an expression over constants.
+ */
+static FuncExpr *
+function_make_expr(const IdemFunction *function, const Datum *values,
+				   const bool *nulls)
+{
+	List	   *args = NIL;
+	FuncExpr   *expr;
+
+	for (int i = 0; i < function->nargs; i++)
+	{
+		Oid			type = function->argtypes[i];
+		int16		len;
+		bool		byval;
+
+		get_typlenbyval(type, &len, &byval);
+		args = lappend(args, makeConst(type, -1, get_typcollation(type), len,
+									   nulls[i] ? (Datum) 0 : values[i],
+									   nulls[i], byval));
+	}
+	expr = makeFuncExpr(function->oid, function->rettype, args,
+						get_typcollation(function->rettype),
+						DEFAULT_COLLATION_OID, COERCE_EXPLICIT_CALL);
+	expr->funcretset = function->retset;
+	expr->funcvariadic = OidIsValid(function->variadic_elem);
+	return expr;
+}
+
+/*
+ * The arguments as values of the parameters' types, defaults included.
+ */
+void
+idem_function_convert(const IdemFunction *function, Jsonb *arranged,
+					  Datum *values, bool *nulls)
+{
+	bool		given[FUNC_MAX_ARGS];
+
+	memset(nulls, true, FUNC_MAX_ARGS * sizeof(bool));
+	memset(given, false, sizeof(given));
+	function_convert_given(function, arranged, values, nulls, given);
+	function_fill_defaults(function, values, nulls, given);
+}
+
+static void
+function_run_plain(const IdemFunction *function, FuncExpr *expr,
+				   Datum *values, bool *nulls, IdemFunctionSink sink,
+				   void *arg)
+{
+	LOCAL_FCINFO(fcinfo, FUNC_MAX_ARGS);
+	FmgrInfo	flinfo;
+	PgStat_FunctionCallUsage usage;
+	Datum		result = (Datum) 0;
+	bool		call = true;
+
+	fmgr_info(function->oid, &flinfo);
+	fmgr_info_set_expr((Node *) expr, &flinfo);
+	InitFunctionCallInfoData(*fcinfo, &flinfo, function->nargs,
+							 expr->inputcollid, NULL, NULL);
+	for (int i = 0; i < function->nargs; i++)
+	{
+		fcinfo->args[i].value = values[i];
+		fcinfo->args[i].isnull = nulls[i];
+		if (nulls[i] && function->strict)
+			call = false;
+	}
+	fcinfo->isnull = !call;
+	if (call)
+	{
+		InvokeFunctionExecuteHook(function->oid);
+		pgstat_init_function_usage(fcinfo, &usage);
+		result = FunctionCallInvoke(fcinfo);
+		pgstat_end_function_usage(&usage, true);
+	}
+	sink(result, fcinfo->isnull || function->rettype == VOIDOID, arg);
+}
+
+static void
+function_run_set(const IdemFunction *function, FuncExpr *expr,
+				 IdemFunctionSink sink, void *arg)
+{
+	EState	   *estate = CreateExecutorState();
+	ExprContext *econtext;
+	MemoryContext arg_context;
+	MemoryContext caller;
+	SetExprState *setexpr;
+	TupleDesc	desc = function->resultdesc;
+	Tuplestorestate *store;
+	TupleTableSlot *slot;
+
+	if (desc == NULL)
+	{
+		desc = CreateTemplateTupleDesc(1);
+		TupleDescInitEntry(desc, 1, function->name, function->rettype, -1, 0);
+		TupleDescInitEntryCollation(desc, 1,
+									get_typcollation(function->rettype));
+	}
+
+	caller = MemoryContextSwitchTo(estate->es_query_cxt);
+	econtext = CreateExprContext(estate);
+	arg_context = AllocSetContextCreate(estate->es_query_cxt,
+										"idem function arguments",
+										ALLOCSET_DEFAULT_SIZES);
+	setexpr = ExecInitTableFunctionResult((Expr *) expr, econtext, NULL);
+	store = ExecMakeTableFunctionResult(setexpr, econtext, arg_context, desc,
+										false);
+	slot = MakeSingleTupleTableSlot(desc, &TTSOpsMinimalTuple);
+	MemoryContextSwitchTo(caller);
+
+	while (tuplestore_gettupleslot(store, true, false, slot))
+	{
+		bool		isnull = false;
+		Datum		value;
+
+		CHECK_FOR_INTERRUPTS();
+		if (function->resultdesc != NULL)
+			value = ExecFetchSlotHeapTupleDatum(slot);
+		else
+			value = slot_getattr(slot, 1, &isnull);
+		sink(value, isnull, arg);
+	}
+
+	ExecDropSingleTupleTableSlot(slot);
+	tuplestore_end(store);
+	FreeExecutorState(estate);
+}
+
+/*
+ * Calls the function and hands each value of its result to "sink", in order:
+ * exactly one, unless it returns a set.
+ */
+void
+idem_function_run(const IdemFunction *function, Datum *values, bool *nulls,
+				  IdemFunctionSink sink, void *arg)
+{
+	FuncExpr   *expr = function_make_expr(function, values, nulls);
+
+	/* what a former holder committed while we slept is there for it to see */
+	PushActiveSnapshot(GetTransactionSnapshot());
+	if (function->retset)
+		function_run_set(function, expr, sink, arg);
+	else
+		function_run_plain(function, expr, values, nulls, sink, arg);
+	PopActiveSnapshot();
+}
+
+/*
+ * Appends a value as JSON.
+ */
+void
+idem_function_append_json(StringInfo buf, Oid type, Datum value, bool isnull)
+{
+	LOCAL_FCINFO(fcinfo, 1);
+	FmgrInfo	flinfo;
+	struct varlena *json;
+
+	if (isnull)
+	{
+		appendStringInfoString(buf, "null");
+		return;
+	}
+
+	fmgr_info(F_TO_JSON, &flinfo);
+	fmgr_info_set_expr((Node *) makeFuncExpr(F_TO_JSON, JSONOID,
+											 list_make1(makeNullConst(type, -1, InvalidOid)),
+											 InvalidOid, InvalidOid,
+											 COERCE_EXPLICIT_CALL), &flinfo);
+	InitFunctionCallInfoData(*fcinfo, &flinfo, 1, InvalidOid, NULL, NULL);
+	fcinfo->args[0].value = value;
+	fcinfo->args[0].isnull = false;
+	json = PG_DETOAST_DATUM_PACKED(FunctionCallInvoke(fcinfo));
+	appendBinaryStringInfo(buf, VARDATA_ANY(json), VARSIZE_ANY_EXHDR(json));
+}
+
+/*
+ * Takes out white space outside strings, in place.
+ */
+static void
+function_compact(StringInfo buf)
+{
+	bool		quoted = false;
+	int			len = 0;
+
+	for (int i = 0; i < buf->len; i++)
+	{
+		char		c = buf->data[i];
+
+		if (quoted && c == '\\' && i + 1 < buf->len)
+			buf->data[len++] = buf->data[i++];
+		else if (c == '"')
+			quoted = !quoted;
+		else if (!quoted &&
+				 (c == ' ' || c == '\t' || c == '\n' || c == '\r'))
+			continue;
+		buf->data[len++] = buf->data[i];
+	}
+	buf->data[len] = '\0';
+	buf->len = len;
+}
+
+void
+idem_function_json_begin(IdemFunctionJson *json, const IdemFunction *function)
+{
+	initStringInfo(&json->buf);
+	json->function = function;
+	json->nvalues = 0;
+	if (function->retset)
+		appendStringInfoChar(&json->buf, '[');
+}
+
+/*
+ * An IdemFunctionSink.
+ */
+void
+idem_function_json_add(Datum value, bool isnull, void *arg)
+{
+	IdemFunctionJson *json = (IdemFunctionJson *) arg;
+
+	if (json->nvalues++ > 0)
+		appendStringInfoChar(&json->buf, ',');
+	idem_function_append_json(&json->buf, json->function->rettype, value,
+							  isnull);
+}
+
+/*
+ * The result as compact JSON: of a set an array, of a composite an object, of
+ * no value null.
+ */
+text *
+idem_function_json_end(IdemFunctionJson *json)
+{
+	if (json->function->retset)
+		appendStringInfoChar(&json->buf, ']');
+	function_compact(&json->buf);
+	return cstring_to_text_with_len(json->buf.data, json->buf.len);
+}
