@@ -33,6 +33,7 @@
 #include "utils/jsonfuncs.h"
 #include "utils/timestamp.h"
 
+#include "act.h"
 #include "call.h"
 #include "compat.h"
 #include "errors.h"
@@ -263,7 +264,7 @@ idem_call_end(const IdemCall *call, text *response, text *result)
 		.result = result
 	};
 
-	(void) idem_registry_act(&act);
+	(void) idem_act_apply(&act);
 }
 
 /*

@@ -232,30 +232,10 @@ idem_once(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(IDEM_OUTCOME_RUNS(verdict.outcome));
 }
 
-typedef struct BatchKey
-{
-	text	   *key;
-	int			position;		/* in the array given */
-} BatchKey;
-
-/*
- * By bytes, as the "C" collation; equal keys in the order given.
- */
-static int
-batch_compare(const void *a, const void *b)
-{
-	const BatchKey *x = (const BatchKey *) a;
-	const BatchKey *y = (const BatchKey *) b;
-	int			order = idem_registry_compare_keys(x->key, y->key);
-
-	return order != 0 ? order : x->position - y->position;
-}
-
 /*
  * idem_once_many(keys, scope, ttl) -> SETOF text: those that were new.
  *
- * Keys are taken in the order of their bytes, so that two batches never wait
- * for each other in a circle; of equal ones the first counts.
+ * Of equal keys the first counts.
  */
 Datum
 idem_once_many(PG_FUNCTION_ARGS)
@@ -267,7 +247,7 @@ idem_once_many(PG_FUNCTION_ARGS)
 	Datum	   *elems;
 	bool	   *nulls;
 	bool	   *is_new;
-	BatchKey   *batch;
+	IdemBatchKey *batch;
 	int			nelems;
 	IdemVerdict verdict;
 	MemoryContext context;
@@ -282,14 +262,7 @@ idem_once_many(PG_FUNCTION_ARGS)
 
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false,
 					  TYPALIGN_INT, &elems, &nulls, &nelems);
-	batch = palloc(Max(nelems, 1) * sizeof(BatchKey));
-	for (int i = 0; i < nelems; i++)
-	{
-		batch[i].key = nulls[i] ? NULL : DatumGetTextPP(elems[i]);
-		batch[i].position = i;
-		idem_registry_check_key(batch[i].key);
-	}
-	qsort(batch, nelems, sizeof(BatchKey), batch_compare);
+	batch = idem_registry_sort_keys(elems, nulls, nelems);
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	is_new = palloc0(Max(nelems, 1) * sizeof(bool));

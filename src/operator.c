@@ -279,27 +279,8 @@ idem_import(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(stored);
 }
 
-typedef struct ImportItem
-{
-	text	   *key;
-	text	   *response;
-	int			position;
-} ImportItem;
-
-static int
-import_compare(const void *a, const void *b)
-{
-	const ImportItem *x = (const ImportItem *) a;
-	const ImportItem *y = (const ImportItem *) b;
-	int			order = idem_registry_compare_keys(x->key, y->key);
-
-	return order != 0 ? order : x->position - y->position;
-}
-
 /*
  * idem_import_many(keys, responses, scope, created_at, ttl) -> bigint
- *
- * In the order of the keys' bytes, as every batch.
  */
 Datum
 idem_import_many(PG_FUNCTION_ARGS)
@@ -312,7 +293,7 @@ idem_import_many(PG_FUNCTION_ARGS)
 	bool	   *response_nulls = NULL;
 	int			nkeys;
 	int			nresponses = 0;
-	ImportItem *items;
+	IdemBatchKey *batch;
 	int64		stored = 0;
 	MemoryContext context;
 	MemoryContext caller;
@@ -337,16 +318,7 @@ idem_import_many(PG_FUNCTION_ARGS)
 						   nkeys, nresponses),
 				 errhidestmt(true)));
 
-	items = palloc(Max(nkeys, 1) * sizeof(ImportItem));
-	for (int i = 0; i < nkeys; i++)
-	{
-		items[i].key = key_nulls[i] ? NULL : DatumGetTextPP(keys[i]);
-		items[i].response = responses == NULL || response_nulls[i] ? NULL :
-			DatumGetTextPP(responses[i]);
-		items[i].position = i;
-		idem_registry_check_key(items[i].key);
-	}
-	qsort(items, nkeys, sizeof(ImportItem), import_compare);
+	batch = idem_registry_sort_keys(keys, key_nulls, nkeys);
 
 	idem_store_open(&store, RowExclusiveLock);
 	context = AllocSetContextCreate(CurrentMemoryContext, "idem import",
@@ -354,7 +326,12 @@ idem_import_many(PG_FUNCTION_ARGS)
 	caller = MemoryContextSwitchTo(context);
 	for (int i = 0; i < nkeys; i++)
 	{
-		if (import_one(&store, &import, items[i].key, items[i].response))
+		int			position = batch[i].position;
+		text	   *response = NULL;
+
+		if (responses != NULL && !response_nulls[position])
+			response = DatumGetTextPP(responses[position]);
+		if (import_one(&store, &import, batch[i].key, response))
 			stored++;
 		MemoryContextReset(context);
 	}

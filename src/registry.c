@@ -1,13 +1,11 @@
 /*
  * registry.c
- *	  Claims are judged and recorded here, and the verbs that go on with a
- *	  claim are applied.
+ *	  Claims are judged and recorded here.
  *
  * Everything is one loop: read the row, decide by it, and where the decision
  * is to write, write exactly over the version that was read.  If that version
  * is no longer the latest (CHANGED), the decision is void and the loop goes
- * round; so a takeover never overwrites a result, a late verb never a
- * winner's row, and a key that vanishes between conflict and read is simply
+ * round; so a takeover never overwrites a result, and a key that vanishes between conflict and read is simply
  * claimed again.  Time is read after each read, hence after each sleep, from
  * the wall clock: a transaction's now() would let dead leases live.
  *
@@ -71,20 +69,43 @@ idem_registry_check_key(text *key)
 }
 
 /*
- * Order of keys by their bytes, as in the "C" collation: the order in which
- * batches take them.
+ * By bytes, as in the "C" collation; equal keys in the order given.
  */
-int
-idem_registry_compare_keys(text *a, text *b)
+static int
+registry_compare_keys(const void *a, const void *b)
 {
-	Size		alen = VARSIZE_ANY_EXHDR(a);
-	Size		blen = VARSIZE_ANY_EXHDR(b);
-	int			order = memcmp(VARDATA_ANY(a), VARDATA_ANY(b),
-							   Min(alen, blen));
+	const IdemBatchKey *x = (const IdemBatchKey *) a;
+	const IdemBatchKey *y = (const IdemBatchKey *) b;
+	Size		xlen = VARSIZE_ANY_EXHDR(x->key);
+	Size		ylen = VARSIZE_ANY_EXHDR(y->key);
+	int			order = memcmp(VARDATA_ANY(x->key), VARDATA_ANY(y->key),
+							   Min(xlen, ylen));
 
 	if (order != 0)
 		return order;
-	return alen < blen ? -1 : alen > blen;
+	if (xlen != ylen)
+		return xlen < ylen ? -1 : 1;
+	return x->position - y->position;
+}
+
+/*
+ * The keys of a batch in the order in which every batch takes them, so that
+ * two of them never wait for each other in a circle.
+ */
+IdemBatchKey *
+idem_registry_sort_keys(Datum *keys, bool *nulls, int nkeys)
+{
+	IdemBatchKey *batch = palloc_extended(Max(nkeys, 1) * sizeof(IdemBatchKey),
+										  MCXT_ALLOC_HUGE);
+
+	for (int i = 0; i < nkeys; i++)
+	{
+		batch[i].key = nulls[i] ? NULL : DatumGetTextPP(keys[i]);
+		batch[i].position = i;
+		idem_registry_check_key(batch[i].key);
+	}
+	qsort(batch, nkeys, sizeof(IdemBatchKey), registry_compare_keys);
+	return batch;
 }
 
 /*
@@ -429,340 +450,4 @@ idem_registry_claim(IdemStore *store, const IdemRequest *request,
 			return;
 		}
 	}
-}
-
-static void
-act_report_lost(const char *detail)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_IDEM_CONFLICT),
-			 errmsg("idem claim is not held by the caller"),
-			 errdetail("%s", detail),
-			 errhint("Claim the key again; the answer is the winner's."),
-			 errhidestmt(true)));
-}
-
-/*
- * Whether the claim is the caller's: by its fence, or without one because it
- * was made in this transaction, or in this session.  Otherwise an error.
- */
-static void
-act_check_owner(const IdemAct *act, const IdemClaim *claim, bool known,
-				const IdemRow *row)
-{
-	IdemHold	hold;
-
-	if (!known)
-		act_report_lost("There is no record of the key.");
-
-	hold = idem_row_hold(row);
-	if (act->fence != NULL)
-	{
-		if (row->nulls[IDEM_COL_FENCE] ||
-			DatumGetInt64(row->values[IDEM_COL_FENCE]) != *act->fence)
-			act_report_lost("The record has another fence than the one given.");
-		return;
-	}
-	if (claim != NULL)
-		return;
-
-	if (hold == IDEM_HOLD_SESSION)
-	{
-		int64		fence = DatumGetInt64(row->values[IDEM_COL_FENCE]);
-
-		if (idem_session_is_mine(fence))
-			return;
-		if (idem_session_was_mine(fence))
-			act_report_lost("The session lock of the claim is gone: DISCARD ALL or pg_advisory_unlock_all() freed it.");
-	}
-	if (hold == IDEM_HOLD_LEASE && idem_row_state(row) == IDEM_IN_PROGRESS)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"fence\" is missing"),
-				 errdetail("The claim is held by a lease that was committed before this transaction."),
-				 errhint("Pass the fence that idem_claim() returned."),
-				 errhidestmt(true)));
-	act_report_lost("The claim was not made in this transaction.");
-}
-
-static bool
-act_same_text(text *given, const IdemRow *row, IdemColumn column)
-{
-	if (given == NULL || row->nulls[column])
-		return given == NULL && row->nulls[column];
-	return DatumGetBool(DirectFunctionCall2Coll(texteq, C_COLLATION_OID,
-												PointerGetDatum(given),
-												row->values[column]));
-}
-
-static bool
-act_same_code(const IdemAct *act, const IdemRow *row)
-{
-	if (act->code == NULL || row->nulls[IDEM_COL_CODE])
-		return act->code == NULL && row->nulls[IDEM_COL_CODE];
-	return DatumGetInt32(row->values[IDEM_COL_CODE]) == *act->code;
-}
-
-/*
- * Whether the verb with these very values has already been applied.
- */
-static bool
-act_is_repeat(const IdemAct *act, const IdemRow *row)
-{
-	IdemState	state = idem_row_state(row);
-
-	switch (act->verb)
-	{
-		case IDEM_COMPLETE:
-		case IDEM_FAIL:
-			return state == (act->verb == IDEM_COMPLETE ?
-							 IDEM_COMPLETED : IDEM_FAILED) &&
-				act_same_text(act->response, row, IDEM_COL_RESPONSE) &&
-				act_same_code(act, row);
-		case IDEM_RETRY:
-			return state == IDEM_OPEN &&
-				idem_row_hold(row) != IDEM_HOLD_NONE &&
-				act_same_text(act->response, row, IDEM_COL_RESPONSE);
-		case IDEM_RELEASE:
-			return state == IDEM_OPEN && idem_row_hold(row) == IDEM_HOLD_NONE;
-		case IDEM_STEP:
-			return state == IDEM_IN_PROGRESS &&
-				act_same_text(act->step, row, IDEM_COL_STEP) &&
-				(act->progress == NULL) == row->nulls[IDEM_COL_PROGRESS] &&
-				(act->progress == NULL ||
-				 DatumGetBool(DirectFunctionCall2(jsonb_eq,
-												  JsonbPGetDatum(act->progress),
-												  row->values[IDEM_COL_PROGRESS])));
-		case IDEM_RENEW:
-			return false;
-	}
-	return false;
-}
-
-static void
-act_check_in_progress(const IdemAct *act, const IdemRow *row)
-{
-	IdemState	state = idem_row_state(row);
-
-	if (state == IDEM_IN_PROGRESS)
-		return;
-	if (state == IDEM_OPEN)
-		act_report_lost("The claim was retried or released before.");
-	ereport(ERROR,
-			(errcode(ERRCODE_IDEM_CONFLICT),
-			 errmsg("idem claim has already ended"),
-			 errdetail("It was %s before, with another value or by another verb.",
-					   state == IDEM_COMPLETED ? "completed" : "failed"),
-			 errhint("Claim the key again; the answer is what was stored."),
-			 errhidestmt(true)));
-}
-
-static void
-act_check_size(const IdemScope *scope, Size size, const char *what)
-{
-	if (size > scope->max_response)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_MISUSE),
-				 errmsg("argument \"%s\" is larger than the scope allows", what),
-				 errdetail("It has %zu bytes; at most %d are allowed.",
-						   size, scope->max_response),
-				 errhint("Store a reference instead, or raise column \"max_response\" of table \"idem.scope\"."),
-				 errhidestmt(true)));
-}
-
-static void
-act_set_response(const IdemAct *act, IdemRow *row)
-{
-	row->nulls[IDEM_COL_RESPONSE] = act->response == NULL;
-	row->values[IDEM_COL_RESPONSE] = PointerGetDatum(act->response);
-	row->nulls[IDEM_COL_CODE] = act->code == NULL;
-	if (act->code != NULL)
-		row->values[IDEM_COL_CODE] = Int32GetDatum(*act->code);
-}
-
-static void
-act_reopen(IdemRow *row, const IdemScope *scope, TimestampTz now,
-		   const Interval *after)
-{
-	TimestampTz from = now;
-
-	idem_row_set_state(row, IDEM_OPEN);
-	row->nulls[IDEM_COL_LEASE_UNTIL] = true;
-	row->nulls[IDEM_COL_CLAIMED_AT] = true;
-	if (after != NULL)
-	{
-		from = idem_scope_deadline_or_now(now, after, "after");
-		idem_row_set(row, IDEM_COL_LEASE_UNTIL, TimestampTzGetDatum(from));
-	}
-	idem_row_set_expiry(row, scope, from);
-}
-
-/*
- * As if the claim had not been made: its attempt is taken back, and at the
- * first one all that it brought along.
- */
-static void
-act_release(IdemRow *row, const IdemScope *scope, TimestampTz now)
-{
-	int32		attempt = DatumGetInt32(row->values[IDEM_COL_ATTEMPT]) - 1;
-
-	act_reopen(row, scope, now, NULL);
-	row->nulls[IDEM_COL_HOLD] = true;
-	row->values[IDEM_COL_ATTEMPT] = Int32GetDatum(attempt);
-	if (attempt == 0)
-	{
-		row->nulls[IDEM_COL_FINGERPRINT] = true;
-		row->nulls[IDEM_COL_STEP] = true;
-		row->nulls[IDEM_COL_PROGRESS] = true;
-		row->nulls[IDEM_COL_TTL] = true;
-	}
-	else if (idem_row_is_spent(row, scope))
-	{
-		/* it was claimed all the same, so an operator had allowed it */
-		idem_row_set(row, IDEM_COL_FINISHED_AT, TimestampTzGetDatum(now));
-	}
-}
-
-/*
- * Applies the verb to the row, in memory.
- */
-static void
-act_apply(const IdemAct *act, const IdemScope *scope, TimestampTz now,
-		  IdemRow *row)
-{
-	switch (act->verb)
-	{
-		case IDEM_COMPLETE:
-		case IDEM_FAIL:
-			idem_row_set_state(row, act->verb == IDEM_COMPLETE ?
-							   IDEM_COMPLETED : IDEM_FAILED);
-			act_set_response(act, row);
-			if (act->function != NULL)
-				idem_row_set(row, IDEM_COL_FUNCTION,
-							 PointerGetDatum(act->function));
-			if (act->result != NULL)
-				idem_row_set(row, IDEM_COL_RESULT,
-							 PointerGetDatum(act->result));
-			row->nulls[IDEM_COL_LEASE_UNTIL] = true;
-			idem_row_set(row, IDEM_COL_FINISHED_AT, TimestampTzGetDatum(now));
-			idem_row_set_expiry(row, scope, now);
-			break;
-		case IDEM_RETRY:
-			act_reopen(row, scope, now, act->span);
-			act_set_response(act, row);
-			break;
-		case IDEM_RELEASE:
-			act_release(row, scope, now);
-			break;
-		case IDEM_RENEW:
-			{
-				TimestampTz until;
-
-				if (idem_row_hold(row) != IDEM_HOLD_LEASE)
-					ereport(ERROR,
-							(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-							 errmsg("idem claim has no lease to renew"),
-							 errdetail("It is held by its transaction or session, for as long as that lives."),
-							 errhidestmt(true)));
-				until = idem_scope_deadline(now, act->span != NULL ?
-											act->span : &scope->lease,
-											"lease");
-				idem_row_set(row, IDEM_COL_LEASE_UNTIL,
-							 TimestampTzGetDatum(until));
-				idem_row_set_expiry(row, scope, until);
-				break;
-			}
-		case IDEM_STEP:
-			idem_row_set(row, IDEM_COL_STEP, PointerGetDatum(act->step));
-			row->nulls[IDEM_COL_PROGRESS] = act->progress == NULL;
-			row->values[IDEM_COL_PROGRESS] = JsonbPGetDatum(act->progress);
-			break;
-	}
-}
-
-/*
- * Notes what the verb did to this transaction's own claim, if it is one, and
- * to the session's lock.
- */
-static void
-act_note(const IdemAct *act, const IdemScope *scope, IdemClaim *claim,
-		 IdemRow *row)
-{
-	IdemHold	hold = idem_row_hold(row);
-	bool		ended = act->verb != IDEM_RENEW && act->verb != IDEM_STEP;
-
-	if (ended && !row->nulls[IDEM_COL_FENCE])
-		idem_session_end(DatumGetInt64(row->values[IDEM_COL_FENCE]));
-	if (act->verb == IDEM_RENEW)
-		ForceSyncCommit();
-	if (claim != NULL)
-		idem_claims_note(scope->name, act->key,
-						 ended ? IDEM_CLAIM_ENDED : IDEM_CLAIM_HELD,
-						 hold, &row->tid);
-}
-
-/*
- * Goes on with a claim, or ends it.  Repeating a verb that succeeded succeeds
- * and changes nothing; whoever does not hold the claim gets an error.  Returns
- * the deadline of a renewed lease.
- */
-TimestampTz
-idem_registry_act(const IdemAct *act)
-{
-	static const char *const verb_names[] = {
-		[IDEM_COMPLETE] = "idem_complete()",
-		[IDEM_FAIL] = "idem_fail()",
-		[IDEM_RETRY] = "idem_retry()",
-		[IDEM_RELEASE] = "idem_release()",
-		[IDEM_RENEW] = "idem_renew()",
-		[IDEM_STEP] = "idem_step()"
-	};
-	IdemScope	scope;
-	IdemStore	store;
-	IdemClaim  *claim;
-	IdemRow		row;
-	TimestampTz until = 0;
-
-	idem_registry_check_key(act->key);
-	idem_scope_resolve(act->scope, IDEM_SCOPE_USING, &scope);
-	if (act->response != NULL)
-		act_check_size(&scope, VARSIZE_ANY_EXHDR(act->response),
-					   act->verb == IDEM_COMPLETE ? "response" : "error");
-	if (act->step != NULL)
-		act_check_size(&scope, VARSIZE_ANY_EXHDR(act->step), "step");
-	if (act->progress != NULL)
-		act_check_size(&scope, VARSIZE_ANY(act->progress), "progress");
-	PreventCommandIfReadOnly(verb_names[act->verb]);
-	PreventCommandIfParallelMode(verb_names[act->verb]);
-
-	idem_store_open(&store, RowExclusiveLock);
-	claim = idem_claims_find(scope.name, act->key);
-	for (int rounds = 0;; rounds++)
-	{
-		bool		known;
-		IdemRow		old;
-		IdemStoreResult result;
-
-		CHECK_FOR_INTERRUPTS();
-		idem_registry_check_rounds(rounds);
-
-		known = idem_registry_read(&store, scope.name, act->key, claim, &old);
-		act_check_owner(act, claim, known, &old);
-		if (act_is_repeat(act, &old))
-			break;
-		act_check_in_progress(act, &old);
-
-		row = old;
-		act_apply(act, &scope, GetCurrentTimestamp(), &row);
-		result = idem_store_update(&store, &old, &row, &idem_wait_forever);
-		if (result == IDEM_STORE_OK)
-		{
-			act_note(act, &scope, claim, &row);
-			if (act->verb == IDEM_RENEW)
-				until = DatumGetTimestampTz(row.values[IDEM_COL_LEASE_UNTIL]);
-			break;
-		}
-	}
-	idem_store_close(&store);
-	return until;
 }

@@ -1,7 +1,6 @@
 /*
  * registry.h
- *	  The life of a key: claims are judged and recorded here, and the verbs
- *	  that go on with a claim are applied.
+ *	  Claims: how they are judged and recorded, and what a row means.
  */
 #ifndef IDEM_REGISTRY_H
 #define IDEM_REGISTRY_H
@@ -9,7 +8,6 @@
 #include "claims.h"
 #include "scope.h"
 #include "store.h"
-#include "utils/jsonb.h"
 
 /* arguments of SQL functions, none of which is strict */
 #define IDEM_ARG_TEXT(n) \
@@ -52,34 +50,16 @@ typedef struct IdemVerdict
 	int			retry_after;	/* seconds, where in progress */
 } IdemVerdict;
 
-typedef enum IdemVerb
+/* a key of a batch */
+typedef struct IdemBatchKey
 {
-	IDEM_COMPLETE,
-	IDEM_FAIL,
-	IDEM_RETRY,
-	IDEM_RELEASE,
-	IDEM_RENEW,
-	IDEM_STEP
-} IdemVerb;
-
-/* a verb on a claim; pointers may be NULL */
-typedef struct IdemAct
-{
-	IdemVerb	verb;
 	text	   *key;
-	text	   *scope;
-	const int64 *fence;
-	text	   *response;		/* or error */
-	const int32 *code;
-	const Interval *span;		/* lease of renew, "after" of retry */
-	text	   *step;
-	Jsonb	   *progress;
-	text	   *function;		/* whose result the response is ... */
-	text	   *result;			/* ... and the same as typed text */
-} IdemAct;
+	int			position;		/* in the array given */
+} IdemBatchKey;
 
 extern void idem_registry_check_key(text *key);
-extern int	idem_registry_compare_keys(text *a, text *b);
+extern IdemBatchKey *idem_registry_sort_keys(Datum *keys, bool *nulls,
+											 int nkeys);
 extern void idem_registry_parse_wait(const Interval *span, IdemWait *wait);
 extern void idem_registry_check_rounds(int rounds);
 extern bool idem_row_is_in_progress(const IdemRow *row);
@@ -101,6 +81,5 @@ extern bool idem_registry_read(IdemStore *store, text *scope, text *key,
 							   const IdemClaim *claim, IdemRow *row);
 extern void idem_registry_claim(IdemStore *store, const IdemRequest *request,
 								IdemVerdict *verdict);
-extern TimestampTz idem_registry_act(const IdemAct *act);
 
 #endif							/* IDEM_REGISTRY_H */

@@ -4,7 +4,7 @@
  *	  idem_complete, idem_fail, idem_retry, idem_release, idem_renew,
  *	  idem_step, idem_unfinished, idem_lookup.
  *
- * Each unpacks its arguments into an IdemAct; registry.c applies it.
+ * Each unpacks its arguments into an IdemAct; act.c applies it.
  */
 #include "postgres.h"
 
@@ -17,6 +17,7 @@
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
 
+#include "act.h"
 #include "compat.h"
 #include "errors.h"
 #include "registry.h"
@@ -74,7 +75,7 @@ verb_finish(FunctionCallInfo fcinfo, IdemVerb verb, text *response)
 
 	verb_take_fence(fcinfo, 3, &values, &act);
 	verb_take_code(fcinfo, 4, &values, &act);
-	(void) idem_registry_act(&act);
+	(void) idem_act_apply(&act);
 	PG_RETURN_BOOL(true);
 }
 
@@ -130,7 +131,7 @@ idem_retry(PG_FUNCTION_ARGS)
 	};
 
 	verb_take_fence(fcinfo, 3, &values, &act);
-	(void) idem_registry_act(&act);
+	(void) idem_act_apply(&act);
 	PG_RETURN_BOOL(true);
 }
 
@@ -148,7 +149,7 @@ idem_release(PG_FUNCTION_ARGS)
 	};
 
 	verb_take_fence(fcinfo, 2, &values, &act);
-	(void) idem_registry_act(&act);
+	(void) idem_act_apply(&act);
 	PG_RETURN_BOOL(true);
 }
 
@@ -167,7 +168,7 @@ idem_renew(PG_FUNCTION_ARGS)
 	};
 
 	verb_take_fence(fcinfo, 3, &values, &act);
-	PG_RETURN_TIMESTAMPTZ(idem_registry_act(&act));
+	PG_RETURN_TIMESTAMPTZ(idem_act_apply(&act));
 }
 
 /*
@@ -191,7 +192,7 @@ idem_step(PG_FUNCTION_ARGS)
 				 errmsg("argument \"step\" is missing"),
 				 errhidestmt(true)));
 	verb_take_fence(fcinfo, 4, &values, &act);
-	(void) idem_registry_act(&act);
+	(void) idem_act_apply(&act);
 	PG_RETURN_BOOL(true);
 }
 

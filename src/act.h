@@ -1,0 +1,39 @@
+/*
+ * act.h
+ *	  Verbs that go on with a claim or end it.
+ */
+#ifndef IDEM_ACT_H
+#define IDEM_ACT_H
+
+#include "datatype/timestamp.h"
+#include "utils/jsonb.h"
+
+typedef enum IdemVerb
+{
+	IDEM_COMPLETE,
+	IDEM_FAIL,
+	IDEM_RETRY,
+	IDEM_RELEASE,
+	IDEM_RENEW,
+	IDEM_STEP
+} IdemVerb;
+
+/* a verb on a claim; pointers may be NULL */
+typedef struct IdemAct
+{
+	IdemVerb	verb;
+	text	   *key;
+	text	   *scope;
+	const int64 *fence;
+	text	   *response;		/* or error */
+	const int32 *code;
+	const Interval *span;		/* lease of renew, "after" of retry */
+	text	   *step;
+	Jsonb	   *progress;
+	text	   *function;		/* whose result the response is ... */
+	text	   *result;			/* ... and the same as typed text */
+} IdemAct;
+
+extern TimestampTz idem_act_apply(const IdemAct *act);
+
+#endif							/* IDEM_ACT_H */
