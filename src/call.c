@@ -38,6 +38,7 @@
 #include "compat.h"
 #include "errors.h"
 #include "fingerprint.h"
+#include "guc.h"
 
 PG_FUNCTION_INFO_V1(idem_call);
 PG_FUNCTION_INFO_V1(idem_child);
@@ -230,6 +231,13 @@ idem_call_begin(IdemCall *call, IdemRow *recorded)
 	return verdict.outcome != IDEM_OUT_COMPLETED;
 }
 
+static void
+call_set_key(const char *key, GucAction action)
+{
+	(void) set_config_option("idem.key", key, PGC_USERSET, PGC_S_SESSION,
+							 action, true, 0, false);
+}
+
 /*
  * Runs the function under its child key.
  */
@@ -238,15 +246,20 @@ idem_call_run(const IdemCall *call, Datum *values, bool *nulls,
 			  IdemFunctionSink sink, void *arg)
 {
 	const char *name = call->function.name;
+	char	   *former = pstrdup(idem_guc_key != NULL ? idem_guc_key : "");
 	int			nestlevel = NewGUCNestLevel();
 
-	(void) set_config_option("idem.key",
-							 call_child_key(call->scope.name, call->key,
-											name, strlen(name)),
-							 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
-							 true, 0, false);
+	call_set_key(call_child_key(call->scope.name, call->key, name,
+								strlen(name)), GUC_ACTION_SAVE);
 	idem_function_run(&call->function, values, nulls, sink, arg);
 	AtEOXact_GUC(true, nestlevel);
+
+	/* where the function set it for the session, that would stay */
+	if (strcmp(idem_guc_key != NULL ? idem_guc_key : "", former) != 0)
+	{
+		call_set_key("", GUC_ACTION_SET);
+		call_set_key(former, GUC_ACTION_LOCAL);
+	}
 }
 
 /*

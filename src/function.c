@@ -119,6 +119,29 @@ function_take_arguments(HeapTuple tuple, IdemFunction *function)
 }
 
 /*
+ * The function's signature, whatever the session says of quoting: it is part
+ * of what is recorded.
+ */
+static char *
+function_identity(Oid oid)
+{
+	bool		quote_all = quote_all_identifiers;
+	char	   *volatile identity = NULL;
+
+	quote_all_identifiers = false;
+	PG_TRY();
+	{
+		identity = format_procedure_qualified(oid);
+	}
+	PG_FINALLY();
+	{
+		quote_all_identifiers = quote_all;
+	}
+	PG_END_TRY();
+	return identity;
+}
+
+/*
  * All that a call needs to know of a function that the caller may execute.
  */
 void
@@ -137,7 +160,7 @@ idem_function_lookup(Oid oid, IdemFunction *function)
 	memset(function, 0, sizeof(IdemFunction));
 	function->oid = oid;
 	function->name = pstrdup(NameStr(proc->proname));
-	function->identity = format_procedure_qualified(oid);
+	function->identity = function_identity(oid);
 	function->strict = proc->proisstrict;
 	function->retset = proc->proretset;
 	function->rettype = proc->prorettype;
@@ -293,6 +316,31 @@ idem_function_arrange(const IdemFunction *function, Jsonb *arguments)
 }
 
 /*
+ * In PG_CATCH, of a conversion whose error would quote what it converted:
+ * takes the error back and returns its SQLSTATE, to be told in other words.
+ * Errors that are not about the value go on as they are.
+ */
+const char *
+idem_function_reword(MemoryContext context)
+{
+	ErrorData  *error;
+
+	MemoryContextSwitchTo(context);
+	error = CopyErrorData();
+	switch (ERRCODE_TO_CATEGORY(error->sqlerrcode))
+	{
+		case ERRCODE_TRANSACTION_ROLLBACK:
+		case ERRCODE_INSUFFICIENT_RESOURCES:
+		case ERRCODE_OPERATOR_INTERVENTION:
+		case ERRCODE_SYSTEM_ERROR:
+		case ERRCODE_INTERNAL_ERROR:
+			PG_RE_THROW();
+	}
+	FlushErrorState();
+	return unpack_sql_state(error->sqlerrcode);
+}
+
+/*
  * Converts the given arguments to their parameters' types.  An error of a
  * type's input would quote the value, so it is told in other words.
  */
@@ -345,19 +393,14 @@ function_convert_given(const IdemFunction *function, Jsonb *arranged,
 	}
 	PG_CATCH();
 	{
-		ErrorData  *error;
+		const char *sqlstate = idem_function_reword(context);
 
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_DATA_EXCEPTION)
-			PG_RE_THROW();
-		FlushErrorState();
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 				 errmsg("arguments of function %s cannot be converted to its parameters' types",
 						function->identity),
 				 errdetail("The conversion failed with SQLSTATE %s.",
-						   unpack_sql_state(error->sqlerrcode)),
+						   sqlstate),
 				 errhidestmt(true)));
 	}
 	PG_END_TRY();

@@ -45,6 +45,7 @@ extern void idem_function_convert(const IdemFunction *function,
 								  bool *nulls);
 extern void idem_function_run(const IdemFunction *function, Datum *values,
 							  bool *nulls, IdemFunctionSink sink, void *arg);
+extern const char *idem_function_reword(MemoryContext context);
 extern void idem_function_append_json(StringInfo buf, Oid type, Datum value,
 									  bool isnull);
 extern void idem_function_json_begin(IdemFunctionJson *json,

@@ -32,6 +32,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
+#include "utils/json.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/regproc.h"
@@ -61,7 +62,10 @@ twin_pin_settings(void)
 		{"timezone", "UTC"},
 		{"extra_float_digits", "3"},
 		{"bytea_output", "hex"},
+		{"array_nulls", "on"},
+		{"quote_all_identifiers", "off"},
 		{"xmlbinary", "base64"},
+		{"xmloption", "content"},
 		{"lc_monetary", "C"},
 		{"search_path", "pg_catalog, pg_temp"}
 	};
@@ -190,6 +194,37 @@ twin_record_result(TwinResult *result)
 }
 
 /*
+ * A recorded value, from its text.  It may not fit a type that was altered
+ * since; the error of the type's input would quote it.
+ */
+static Datum
+twin_read_value(TwinResult *result, char *printed)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile Datum value = (Datum) 0;
+
+	PG_TRY();
+	{
+		value = OidInputFunctionCall(result->input, printed,
+									 result->input_param, result->typmod);
+	}
+	PG_CATCH();
+	{
+		const char *sqlstate = idem_function_reword(context);
+
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("recorded result of function %s does not fit its type any more",
+						result->function->identity),
+				 errdetail("Reading it failed with SQLSTATE %s.", sqlstate),
+				 errhint("idem_call() returns the recorded result as JSON."),
+				 errhidestmt(true)));
+	}
+	PG_END_TRY();
+	return value;
+}
+
+/*
  * Returns what was recorded.
  */
 static void
@@ -242,10 +277,7 @@ twin_replay(TwinResult *result, const IdemRow *recorded)
 
 		CHECK_FOR_INTERRUPTS();
 		if (!nulls[i])
-			value = OidInputFunctionCall(result->input,
-										 TextDatumGetCString(elems[i]),
-										 result->input_param,
-										 result->typmod);
+			value = twin_read_value(result, TextDatumGetCString(elems[i]));
 		twin_return(result, value, nulls[i]);
 	}
 	AtEOXact_GUC(true, nestlevel);
@@ -258,6 +290,8 @@ static Jsonb *
 twin_take_arguments(FunctionCallInfo fcinfo, const IdemFunction *function,
 					Datum *values, bool *nulls)
 {
+	MemoryContext context = CurrentMemoryContext;
+	Jsonb	   *volatile arguments = NULL;
 	StringInfoData buf;
 	int			nestlevel;
 
@@ -284,13 +318,35 @@ twin_take_arguments(FunctionCallInfo fcinfo, const IdemFunction *function,
 		nulls[i] = PG_ARGISNULL(i + 2);
 		values[i] = nulls[i] ? (Datum) 0 : PG_GETARG_DATUM(i + 2);
 		appendStringInfo(&buf, "%s\"%d\":", i > 0 ? "," : "", i + 1);
-		idem_function_append_json(&buf, function->argtypes[i], values[i],
-								  nulls[i]);
+		/* json may hold what jsonb cannot; it counts by its text */
+		if (function->argtypes[i] == JSONOID && !nulls[i])
+			escape_json(&buf, TextDatumGetCString(values[i]));
+		else
+			idem_function_append_json(&buf, function->argtypes[i], values[i],
+									  nulls[i]);
 	}
 	appendStringInfoChar(&buf, '}');
 	AtEOXact_GUC(true, nestlevel);
-	return DatumGetJsonbP(DirectFunctionCall1(jsonb_in,
-											  CStringGetDatum(buf.data)));
+
+	PG_TRY();
+	{
+		arguments = DatumGetJsonbP(DirectFunctionCall1(jsonb_in,
+													   CStringGetDatum(buf.data)));
+	}
+	PG_CATCH();
+	{
+		const char *sqlstate = idem_function_reword(context);
+
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("arguments of function %s have no fingerprint",
+						function->identity),
+				 errdetail("Their conversion to jsonb failed with SQLSTATE %s.",
+						   sqlstate),
+				 errhidestmt(true)));
+	}
+	PG_END_TRY();
+	return arguments;
 }
 
 /*
