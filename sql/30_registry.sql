@@ -107,6 +107,16 @@ CREATE FUNCTION idem_key() RETURNS pg_catalog.text
 COMMENT ON FUNCTION idem_key() IS
 'The idempotency key of the current request: setting "idem.key", which a middleware sets once with set_config(''idem.key'', $1, true). NULL if it is not set or empty.';
 
+CREATE FUNCTION idem_claim_key(key pg_catalog.text) RETURNS idem_claimed
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION idem_claim_key(pg_catalog.text) IS
+'What idem_claim(key) without further arguments is planned as; call idem_claim().';
+
+CREATE FUNCTION idem_claim_support(pg_catalog.internal) RETURNS pg_catalog.internal
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION idem_claim_support(pg_catalog.internal) IS
+'Planner support of idem_claim().';
+
 CREATE FUNCTION idem_claim(
 	key pg_catalog.text DEFAULT idem_key(),
 	request pg_catalog.jsonb DEFAULT NULL,
@@ -116,7 +126,8 @@ CREATE FUNCTION idem_claim(
 	ttl pg_catalog.interval DEFAULT NULL,
 	wait pg_catalog.interval DEFAULT NULL
 ) RETURNS idem_claimed
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE
+	SUPPORT idem_claim_support;
 COMMENT ON FUNCTION idem_claim(pg_catalog.text, pg_catalog.jsonb, pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.interval) IS
 'Claims a key: do the work only if "run". Outcomes: claimed, takeover (run); completed, failed, in_progress, mismatch (do not run). key: 1 to 1024 bytes. request: compared with that of the record. scope: "name" or "name/tenant", NULL the setting idem.scope, else "default". hold: transaction, lease or session, NULL the scope''s. lease: hold time, implies hold lease. ttl: retention after completion. wait: how long to sleep behind another''s uncommitted claim, NULL until it ends, ''0 s'' not at all. Errors: ID400 bad argument, ID500 undeclared scope, or at COMMIT a transaction claim left unfinished, 42501 scope not allowed, 40001 snapshot too old to run on, 25006 read-only.';
 

@@ -12,7 +12,8 @@ CREATE FUNCTION idem_grant(role pg_catalog.name, level pg_catalog.text DEFAULT '
 	SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	app CONSTANT text[] := ARRAY['idem_key', 'idem_claim', 'idem_complete',
+	app CONSTANT text[] := ARRAY['idem_key', 'idem_claim', 'idem_claim_key',
+		'idem_complete',
 		'idem_fail', 'idem_retry', 'idem_release', 'idem_renew', 'idem_step',
 		'idem_unfinished', 'idem_lookup', 'idem_once', 'idem_once_many',
 		'idem_canonical', 'idem_fingerprint', 'idem_child', 'idem_call', 'idem_twin', 'idem_wrap'];

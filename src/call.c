@@ -100,7 +100,7 @@ idem_child(PG_FUNCTION_ARGS)
 static bool
 call_is_json(text *t)
 {
-	JsonLexContext *lex = makeJsonLexContext(t, false);
+	JsonLexContext *lex = IDEM_MAKE_JSON_LEX(t);
 
 	return pg_parse_json(lex, &nullSemAction) == JSON_SUCCESS;
 }

@@ -44,6 +44,13 @@ typedef TU_UpdateIndexes IdemIndexesToUpdate;
 #define IDEM_LOCK_HELD_BY_ME(tag, mode) LockHeldByMe((tag), (mode), false)
 #endif
 
+/* 17 can put a lexing context on the stack */
+#if PG_VERSION_NUM < 170000
+#define IDEM_MAKE_JSON_LEX(json)	makeJsonLexContext((json), false)
+#else
+#define IDEM_MAKE_JSON_LEX(json)	makeJsonLexContext(NULL, (json), false)
+#endif
+
 /* 17 has infinite intervals */
 #if PG_VERSION_NUM < 170000
 #define IDEM_INTERVAL_IS_INFINITE(i)	false

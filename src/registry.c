@@ -28,6 +28,7 @@
 #include "catalog/pg_collation.h"
 #include "commands/sequence.h"
 #include "miscadmin.h"
+#include "port/pg_bswap.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/timestamp.h"
@@ -76,11 +77,16 @@ registry_compare_keys(const void *a, const void *b)
 {
 	const IdemBatchKey *x = (const IdemBatchKey *) a;
 	const IdemBatchKey *y = (const IdemBatchKey *) b;
-	Size		xlen = VARSIZE_ANY_EXHDR(x->key);
-	Size		ylen = VARSIZE_ANY_EXHDR(y->key);
-	int			order = memcmp(VARDATA_ANY(x->key), VARDATA_ANY(y->key),
-							   Min(xlen, ylen));
+	Size		xlen;
+	Size		ylen;
+	int			order;
 
+	if (x->prefix != y->prefix)
+		return x->prefix < y->prefix ? -1 : 1;
+
+	xlen = VARSIZE_ANY_EXHDR(x->key);
+	ylen = VARSIZE_ANY_EXHDR(y->key);
+	order = memcmp(VARDATA_ANY(x->key), VARDATA_ANY(y->key), Min(xlen, ylen));
 	if (order != 0)
 		return order;
 	if (xlen != ylen)
@@ -103,6 +109,10 @@ idem_registry_sort_keys(Datum *keys, bool *nulls, int nkeys)
 		batch[i].key = nulls[i] ? NULL : DatumGetTextPP(keys[i]);
 		batch[i].position = i;
 		idem_registry_check_key(batch[i].key);
+		batch[i].prefix = 0;
+		memcpy(&batch[i].prefix, VARDATA_ANY(batch[i].key),
+			   Min(VARSIZE_ANY_EXHDR(batch[i].key), sizeof(uint64)));
+		batch[i].prefix = pg_ntoh64(batch[i].prefix);
 	}
 	qsort(batch, nkeys, sizeof(IdemBatchKey), registry_compare_keys);
 	return batch;
@@ -406,8 +416,14 @@ idem_registry_claim(IdemStore *store, const IdemRequest *request,
 		CHECK_FOR_INTERRUPTS();
 		idem_registry_check_rounds(rounds);
 
-		there = idem_registry_read(store, scope, request->key, claim,
-								   &verdict->row);
+		if (request->presume_new && rounds == 0)
+		{
+			idem_store_presume_absent(store);
+			there = false;
+		}
+		else
+			there = idem_registry_read(store, scope, request->key, claim,
+									   &verdict->row);
 		if (!there && XactReadOnly)
 			there = idem_store_read(store, scope, request->key,
 									&verdict->row);

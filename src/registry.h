@@ -34,6 +34,7 @@ typedef struct IdemRequest
 	text	   *key;
 	const IdemScope *scope;
 	bool		once;			/* record as completed at once */
+	bool		presume_new;	/* insert before looking */
 	IdemHold	hold;
 	const Interval *lease;
 	const Interval *ttl;
@@ -54,6 +55,7 @@ typedef struct IdemVerdict
 typedef struct IdemBatchKey
 {
 	text	   *key;
+	uint64		prefix;			/* its first bytes, as a number */
 	int			position;		/* in the array given */
 } IdemBatchKey;
 

@@ -174,6 +174,16 @@ idem_store_read_at(IdemStore *store, ItemPointer tid,
 }
 
 /*
+ * In place of a read that would have found nothing, and nobody inserting: an
+ * insert finds out if that is wrong.
+ */
+void
+idem_store_presume_absent(IdemStore *store)
+{
+	store->pending = InvalidTransactionId;
+}
+
+/*
  * Whether the transaction's own snapshot already sees this version, so that
  * work based on that snapshot is not older than what the row stands for.
  */

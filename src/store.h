@@ -98,7 +98,6 @@ typedef struct IdemStore
 	SnapshotData dirty;
 	TransactionId pending;		/* inserts this key right now, if valid */
 	uint32		pending_token;	/* and is not even sure of it, if not 0 */
-	TransactionId modifier;		/* updates or deletes the row that was read */
 } IdemStore;
 
 extern const IdemWait idem_wait_forever;
@@ -110,6 +109,7 @@ extern bool idem_store_read(IdemStore *store, text *scope, text *key,
 							IdemRow *row);
 extern bool idem_store_read_at(IdemStore *store, ItemPointer tid,
 							   text *scope, text *key, IdemRow *row);
+extern void idem_store_presume_absent(IdemStore *store);
 extern bool idem_store_snapshot_sees(IdemStore *store, const IdemRow *row);
 extern IdemStoreResult idem_store_insert(IdemStore *store, IdemRow *row,
 										 const IdemWait *wait);

@@ -4,8 +4,7 @@
  *
  * A read is one probe of the primary key with a dirty snapshot, which tells
  * apart what is committed, what is the caller's own, and what another
- * transaction is just inserting (store->pending) or changing
- * (store->modifier).  It takes no predicate lock, so that it answers alike at
+ * transaction is just inserting (store->pending).  It takes no predicate lock, so that it answers alike at
  * every isolation level, and writes nothing.
  *
  * A new row is inserted speculatively, as INSERT ... ON CONFLICT does: the tuple
@@ -229,15 +228,11 @@ heap_probe(IdemStore *store, text *scope, text *key, IdemRow *row)
 	index_rescan(store->scan, skey, 2, NULL, 0);
 
 	store->pending = InvalidTransactionId;
-	store->modifier = InvalidTransactionId;
 	while (!found && index_getnext_slot(store->scan, ForwardScanDirection,
 										store->read_slot))
 	{
 		if (!TransactionIdIsValid(store->dirty.xmin))
-		{
-			store->modifier = store->dirty.xmax;
 			found = true;
-		}
 		else
 		{
 			store->pending = store->dirty.xmin;
@@ -283,7 +278,6 @@ idem_heap_read_at(IdemStore *store, ItemPointer tid,
 				  text *scope, text *key, IdemRow *row)
 {
 	store->pending = InvalidTransactionId;
-	store->modifier = InvalidTransactionId;
 	if (!table_tuple_fetch_row_version(store->rel, tid, SnapshotSelf,
 									   store->read_slot))
 		return false;
