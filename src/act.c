@@ -322,6 +322,8 @@ idem_act_apply(const IdemAct *act)
 	if (act->response != NULL)
 		act_check_size(&scope, VARSIZE_ANY_EXHDR(act->response),
 					   act->verb == IDEM_COMPLETE ? "response" : "error");
+	if (act->result != NULL)
+		act_check_size(&scope, VARSIZE_ANY_EXHDR(act->result), "result");
 	if (act->step != NULL)
 		act_check_size(&scope, VARSIZE_ANY_EXHDR(act->step), "step");
 	if (act->progress != NULL)
@@ -340,7 +342,8 @@ idem_act_apply(const IdemAct *act)
 		CHECK_FOR_INTERRUPTS();
 		idem_registry_check_rounds(rounds);
 
-		known = idem_registry_read(&store, scope.name, act->key, claim, &old);
+		known = idem_registry_read(&store, scope.name, act->key, claim,
+								   true, &old);
 		act_check_owner(act, claim, known, &old);
 		if (act_is_repeat(act, &old))
 			break;

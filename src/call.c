@@ -95,14 +95,29 @@ idem_child(PG_FUNCTION_ARGS)
 }
 
 /*
- * Whether a text is JSON, as json_in() would take it.
+ * Whether a text is JSON, as json_in() would take it.  What is nested too
+ * deeply to find out is taken for other text.
  */
 static bool
 call_is_json(text *t)
 {
-	JsonLexContext *lex = IDEM_MAKE_JSON_LEX(t);
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool is_json = false;
 
-	return pg_parse_json(lex, &nullSemAction) == JSON_SUCCESS;
+	PG_TRY();
+	{
+		is_json = pg_parse_json(IDEM_MAKE_JSON_LEX(t),
+								&nullSemAction) == JSON_SUCCESS;
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		if (geterrcode() != ERRCODE_STATEMENT_TOO_COMPLEX)
+			PG_RE_THROW();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	return is_json;
 }
 
 /*
@@ -130,6 +145,30 @@ call_replay(const IdemRow *row)
 }
 
 /*
+ * The key stands for something else.
+ */
+static void
+call_report_mismatch(const IdemFunction *function, const IdemRow *row)
+{
+	const char *recorded = row->nulls[IDEM_COL_FUNCTION] ? NULL :
+	text_to_cstring(DatumGetTextPP(row->values[IDEM_COL_FUNCTION]));
+
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_MISMATCH),
+			 errmsg("idem key was used before for a different call"),
+			 recorded == NULL ?
+			 errdetail("It was recorded for another request; now it is function %s.",
+					   function->identity) :
+			 strcmp(recorded, function->identity) == 0 ?
+			 errdetail("It was recorded for function %s with other arguments.",
+					   recorded) :
+			 errdetail("It was recorded for function %s; now it is function %s.",
+					   recorded, function->identity),
+			 errhint("Use a key of its own for each call with its arguments."),
+			 errhidestmt(true)));
+}
+
+/*
  * A claim that did not run and has no result to give.
  */
 static void
@@ -137,20 +176,19 @@ call_report(const IdemFunction *function, const IdemVerdict *verdict)
 {
 	const IdemRow *row = &verdict->row;
 
+	if (verdict->own)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("idem key is already in use by this transaction or session"),
+				 errdetail("Function %s was called with a key whose claim goes on.",
+						   function->identity),
+				 errhint("Give an inner call a key of its own, such as idem_child(idem_key(), 'name')."),
+				 errhidestmt(true)));
+
 	switch (verdict->outcome)
 	{
 		case IDEM_OUT_MISMATCH:
-			ereport(ERROR,
-					(errcode(ERRCODE_IDEM_MISMATCH),
-					 errmsg("idem key was used before for a different call"),
-					 row->nulls[IDEM_COL_FUNCTION] ?
-					 errdetail("It was recorded for a request; now it is function %s.",
-							   function->identity) :
-					 errdetail("It was recorded for function %s; now it is function %s.",
-							   text_to_cstring(DatumGetTextPP(row->values[IDEM_COL_FUNCTION])),
-							   function->identity),
-					 errhint("Use a key of its own for each call with its arguments."),
-					 errhidestmt(true)));
+			call_report_mismatch(function, row);
 			break;
 		case IDEM_OUT_FAILED:
 			ereport(ERROR,
@@ -164,18 +202,11 @@ call_report(const IdemFunction *function, const IdemVerdict *verdict)
 					 errhidestmt(true)));
 			break;
 		default:
-			if (verdict->own)
-				ereport(ERROR,
-						(errcode(ERRCODE_IDEM_MISUSE),
-						 errmsg("idem key is already in use by this transaction"),
-						 errdetail("Function %s was called with a key whose claim goes on around it.",
-								   function->identity),
-						 errhint("Give the inner call a key of its own, such as idem_child(idem_key(), 'name')."),
-						 errhidestmt(true)));
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_CONFLICT),
-					 errmsg("idem key is held by someone else"),
-					 errdetail("Retry after %d s.", verdict->retry_after),
+					 errmsg("idem key is in progress"),
+					 errdetail("Someone else is at it, or it is not to be tried again yet."),
+					 errhint("Try again in %d s.", verdict->retry_after),
 					 errhidestmt(true)));
 	}
 }
@@ -207,6 +238,7 @@ bool
 idem_call_begin(IdemCall *call, IdemRow *recorded)
 {
 	IdemRequest request = {
+		.verb = "idem_call()",
 		.key = call->key,
 		.scope = &call->scope,
 		.hold = IDEM_HOLD_TRANSACTION,

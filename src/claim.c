@@ -184,7 +184,7 @@ claim_pack(FunctionCallInfo fcinfo, const IdemVerdict *verdict)
 Datum
 idem_claim(PG_FUNCTION_ARGS)
 {
-	IdemRequest request = {.key = IDEM_ARG_TEXT(0)};
+	IdemRequest request = {.verb = "idem_claim()",.key = IDEM_ARG_TEXT(0)};
 	IdemScope	scope;
 	IdemStore	store;
 	IdemVerdict verdict;
@@ -274,6 +274,7 @@ once_prepare(text *scope_name, const Interval *ttl, IdemScope *scope,
 {
 	memset(request, 0, sizeof(IdemRequest));
 	idem_scope_resolve(scope_name, IDEM_SCOPE_CLAIMING, scope);
+	request->verb = "idem_once()";
 	request->scope = scope;
 	request->once = true;
 	request->ttl = ttl;

@@ -31,10 +31,15 @@ typedef TU_UpdateIndexes IdemIndexesToUpdate;
 #if PG_VERSION_NUM < 160000
 #define IDEM_MAY_EXECUTE(function) \
 	(pg_proc_aclcheck((function), GetUserId(), ACL_EXECUTE) == ACLCHECK_OK)
+#define IDEM_MAY_USE_SCHEMA(schema) \
+	(pg_namespace_aclcheck((schema), GetUserId(), ACL_USAGE) == ACLCHECK_OK)
 #else
 #define IDEM_MAY_EXECUTE(function) \
 	(object_aclcheck(ProcedureRelationId, (function), GetUserId(), \
 					 ACL_EXECUTE) == ACLCHECK_OK)
+#define IDEM_MAY_USE_SCHEMA(schema) \
+	(object_aclcheck(NamespaceRelationId, (schema), GetUserId(), \
+					 ACL_USAGE) == ACLCHECK_OK)
 #endif
 
 /* 17 can ask for a stronger mode too */

@@ -24,6 +24,7 @@
 #include "catalog/objectaccess.h"
 #include "utils/datum.h"
 #include "catalog/pg_collation.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
@@ -172,6 +173,9 @@ idem_function_lookup(Oid oid, IdemFunction *function)
 		function->resultdesc = BlessTupleDesc(function->resultdesc);
 	else if (function->rettype == RECORDOID)
 		function_refuse(function->identity, "Its result type is not a definite one.");
+	if (!IDEM_MAY_USE_SCHEMA(proc->pronamespace))
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_SCHEMA,
+					   get_namespace_name(proc->pronamespace));
 	if (!IDEM_MAY_EXECUTE(oid))
 		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, function->name);
 	ReleaseSysCache(tuple);

@@ -39,7 +39,7 @@ static void
 operator_read(IdemStore *store, const IdemScope *scope, text *key,
 			  const IdemClaim *claim, IdemRow *row)
 {
-	if (!idem_registry_read(store, scope->name, key, claim, row) ||
+	if (!idem_registry_read(store, scope->name, key, claim, true, row) ||
 		(claim == NULL && idem_row_is_expired(row, GetCurrentTimestamp())))
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_NOT_FOUND),
@@ -237,7 +237,8 @@ import_one(IdemStore *store, const Import *import, text *key, text *response)
 
 		CHECK_FOR_INTERRUPTS();
 		idem_registry_check_rounds(rounds++);
-		known = idem_registry_read(store, scope->name, key, claim, &old);
+		known = idem_registry_read(store, scope->name, key, claim, false,
+								   &old);
 		if (known && !idem_row_is_expired(&old, import->now))
 			return false;
 

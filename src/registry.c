@@ -155,7 +155,7 @@ idem_registry_check_rounds(int rounds)
  */
 bool
 idem_registry_read(IdemStore *store, text *scope, text *key,
-				   const IdemClaim *claim, IdemRow *row)
+				   const IdemClaim *claim, bool sure, IdemRow *row)
 {
 	if (claim != NULL &&
 		claim->tid_epoch == idem_catalog_epoch(IDEM_REL_KEY))
@@ -165,7 +165,7 @@ idem_registry_read(IdemStore *store, text *scope, text *key,
 		if (idem_store_read_at(store, &tid, scope, key, row))
 			return true;
 	}
-	return idem_store_read(store, scope, key, row);
+	return idem_store_read(store, scope, key, sure, row);
 }
 
 /*
@@ -404,7 +404,6 @@ idem_registry_claim(IdemStore *store, const IdemRequest *request,
 {
 	text	   *scope = request->scope->name;
 	IdemClaim  *claim = idem_claims_find(scope, request->key);
-	const char *verb = request->once ? "idem_once()" : "idem_claim()";
 
 	for (int rounds = 0;; rounds++)
 	{
@@ -423,18 +422,15 @@ idem_registry_claim(IdemStore *store, const IdemRequest *request,
 		}
 		else
 			there = idem_registry_read(store, scope, request->key, claim,
-									   &verdict->row);
-		if (!there && XactReadOnly)
-			there = idem_store_read(store, scope, request->key,
-									&verdict->row);
+									   XactReadOnly, &verdict->row);
 		now = GetCurrentTimestamp();
 		verdict->known = there;
 		registry_judge(request, claim, now, verdict);
 		if (!IDEM_OUTCOME_RUNS(verdict->outcome))
 			return;
 
-		PreventCommandIfReadOnly(verb);
-		PreventCommandIfParallelMode(verb);
+		PreventCommandIfReadOnly(request->verb);
+		PreventCommandIfParallelMode(request->verb);
 		if (there)
 			registry_check_snapshot(store, &verdict->row);
 

@@ -31,6 +31,7 @@ typedef enum IdemOutcome
 /* what a caller asks for; pointers may be NULL */
 typedef struct IdemRequest
 {
+	const char *verb;			/* what the caller called */
 	text	   *key;
 	const IdemScope *scope;
 	bool		once;			/* record as completed at once */
@@ -80,7 +81,8 @@ extern bool idem_row_is_spent(const IdemRow *row, const IdemScope *scope);
 extern void idem_row_start(IdemRow *row, text *scope, text *key,
 						   TimestampTz created_at);
 extern bool idem_registry_read(IdemStore *store, text *scope, text *key,
-							   const IdemClaim *claim, IdemRow *row);
+							   const IdemClaim *claim, bool sure,
+							   IdemRow *row);
 extern void idem_registry_claim(IdemStore *store, const IdemRequest *request,
 								IdemVerdict *verdict);
 

@@ -152,12 +152,15 @@ idem_store_close(IdemStore *store)
 
 /*
  * The latest committed version of the row, or the caller's own.  False if
- * there is none; another's uncommitted row does not count as one.
+ * there is none; another's uncommitted row does not count as one.  Unless
+ * "sure", that may be wrong while somebody else updates the row: it will do
+ * for who goes on to insert.
  */
 bool
-idem_store_read(IdemStore *store, text *scope, text *key, IdemRow *row)
+idem_store_read(IdemStore *store, text *scope, text *key, bool sure,
+				IdemRow *row)
 {
-	return store->direct ? idem_heap_read(store, scope, key, row) :
+	return store->direct ? idem_heap_read(store, scope, key, sure, row) :
 		idem_sql_read(store, scope, key, row);
 }
 

@@ -106,7 +106,7 @@ extern const IdemWait idem_wait_forever;
 extern void idem_store_open(IdemStore *store, LOCKMODE lockmode);
 extern void idem_store_close(IdemStore *store);
 extern bool idem_store_read(IdemStore *store, text *scope, text *key,
-							IdemRow *row);
+							bool sure, IdemRow *row);
 extern bool idem_store_read_at(IdemStore *store, ItemPointer tid,
 							   text *scope, text *key, IdemRow *row);
 extern void idem_store_presume_absent(IdemStore *store);
@@ -128,7 +128,7 @@ extern bool idem_heap_suitable(Relation rel);
 extern void idem_heap_open(IdemStore *store, LOCKMODE lockmode);
 extern void idem_heap_close(IdemStore *store);
 extern bool idem_heap_read(IdemStore *store, text *scope, text *key,
-						   IdemRow *row);
+						   bool sure, IdemRow *row);
 extern bool idem_heap_read_at(IdemStore *store, ItemPointer tid,
 							  text *scope, text *key, IdemRow *row);
 extern bool idem_heap_snapshot_sees(const IdemRow *row);

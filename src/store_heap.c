@@ -248,26 +248,42 @@ heap_probe(IdemStore *store, text *scope, text *key, IdemRow *row)
 }
 
 /*
+ * Moves whenever any transaction ends.
+ */
+static uint64
+heap_completions(void)
+{
+	return GetLatestSnapshot()->snapXactCompletionCount;
+}
+
+/*
  * See idem_store_read().
  *
  * A version that moved to another page while we were between its old and its
- * new index entry can be missed by one probe: the old one was already
- * replaced, the new one not yet seen.  Where the mover is known and has
- * finished, the probe is repeated.  Otherwise "absent" may be wrong by one
- * such move: an insert finds out by the unique check, and who only reads asks
- * twice before it believes.
+ * new index entry can be missed by a probe: the old one was already replaced,
+ * the new one not yet there, or not yet committed.  Its mover committed during
+ * the probe then.  So "absent" is sure if no transaction ended meanwhile, and
+ * where it has to be, the probe is repeated until that is so.
  */
 bool
-idem_heap_read(IdemStore *store, text *scope, text *key, IdemRow *row)
+idem_heap_read(IdemStore *store, text *scope, text *key, bool sure,
+			   IdemRow *row)
 {
-	while (!heap_probe(store, scope, key, row))
+	uint64		before;
+
+	if (heap_probe(store, scope, key, row))
+		return true;
+	if (!sure)
+		return false;
+
+	do
 	{
-		if (!TransactionIdIsValid(store->pending) ||
-			TransactionIdIsInProgress(store->pending))
-			return false;
 		CHECK_FOR_INTERRUPTS();
-	}
-	return true;
+		before = heap_completions();
+		if (heap_probe(store, scope, key, row))
+			return true;
+	} while (heap_completions() != before);
+	return false;
 }
 
 /*
@@ -458,19 +474,21 @@ heap_get_hold(IdemStore *store, const IdemRow *old, LockTupleMode mode,
 		.store = store,
 		.tid = old->tid,
 		.mode = mode,
-		.policy = LockWaitBlock
+		.policy = LockWaitSkip
 	};
 
 	if (wait->forever)
 		return IDEM_STORE_OK;
 
-	if (wait->until <= GetCurrentTimestamp())
+	/* mostly nobody is there: no subtransaction for that */
+	heap_lock_row(&lock);
+	if (lock.result == TM_WouldBlock &&
+		wait->until > GetCurrentTimestamp())
 	{
-		lock.policy = LockWaitSkip;
-		heap_lock_row(&lock);
+		lock.policy = LockWaitBlock;
+		if (!idem_wait_run(wait, heap_lock_row, &lock))
+			return IDEM_STORE_BUSY;
 	}
-	else if (!idem_wait_run(wait, heap_lock_row, &lock))
-		return IDEM_STORE_BUSY;
 
 	switch (lock.result)
 	{

@@ -331,7 +331,7 @@ sweep_one_by_one(Sweep *sweep, SweepStatement which, Datum a, Datum b,
 		MemoryContextSwitchTo(sweep->context);
 		sweep->row = &row;
 		if (idem_store_read(sweep->store, DatumGetTextPP(scope),
-							DatumGetTextPP(key), &row) &&
+							DatumGetTextPP(key), false, &row) &&
 			!idem_try(work, sweep, 0))
 			ereport(WARNING,
 					(errmsg("an expired row of table \"idem.key\" could not be swept")));

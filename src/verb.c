@@ -245,9 +245,7 @@ idem_lookup(PG_FUNCTION_ARGS)
 	idem_store_open(&store, AccessShareLock);
 	claim = idem_claims_find(scope.name, key);
 
-	/* absent is believed at the second look: see idem_heap_read() */
-	if ((idem_registry_read(&store, scope.name, key, claim, &row) ||
-		 idem_store_read(&store, scope.name, key, &row)) &&
+	if (idem_registry_read(&store, scope.name, key, claim, true, &row) &&
 		(claim != NULL ||
 		 !idem_row_is_expired(&row, GetCurrentTimestamp())))
 	{
