@@ -188,6 +188,7 @@ IdemOutcome
 idem_once_mark(const IdemOnceTable *table, text *key, ItemPointer tid)
 {
 	IdemRequest request = {
+		.verb = "INSERT",
 		.key = key,
 		.scope = &table->scope,
 		.once = true,
@@ -321,7 +322,7 @@ mark_release(IdemStore *store, OnceMark *mark)
 	if (mark->tid_epoch == idem_catalog_epoch(IDEM_REL_KEY))
 		there = idem_store_read_at(store, &mark->tid, scope, mark->key, &row);
 	if (!there)
-		there = idem_store_read(store, scope, mark->key, &row);
+		there = idem_store_read(store, scope, mark->key, true, &row);
 	if (there)
 		(void) idem_store_delete(store, &row, &idem_wait_forever);
 	mark_settle(mark);
