@@ -180,7 +180,8 @@ registry_seconds(TimestampTz now, TimestampTz then)
 }
 
 /*
- * Whether both requests are known, and differ.
+ * Whether both requests are known, and differ.  Fingerprints of different
+ * versions cannot be compared.
  */
 static bool
 registry_mismatches(bytea *request, const IdemRow *row)
@@ -192,6 +193,8 @@ registry_mismatches(bytea *request, const IdemRow *row)
 		return false;
 	recorded = DatumGetByteaPP(row->values[IDEM_COL_FINGERPRINT]);
 	len = VARSIZE_ANY_EXHDR(recorded);
+	if (len == 0 || VARDATA_ANY(recorded)[0] != VARDATA_ANY(request)[0])
+		return false;
 	return len != VARSIZE_ANY_EXHDR(request) ||
 		memcmp(VARDATA_ANY(recorded), VARDATA_ANY(request), len) != 0;
 }
