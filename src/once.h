@@ -57,7 +57,8 @@ extern text *idem_once_key(IdemOnceTable *table, HeapTuple tuple,
 extern char *idem_once_digest(const char *data, Size len);
 
 /* once_table.c */
-extern IdemOutcome idem_once_mark(const IdemOnceTable *table, text *key,
+extern IdemOutcome idem_once_mark(IdemStore *store,
+								  const IdemOnceTable *table, text *key,
 								  ItemPointer tid);
 
 #endif							/* IDEM_ONCE_H */

@@ -313,6 +313,7 @@ attach_import_keys(Relation root, Tuplesortstate *sort)
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
 												  "idem attach",
 												  ALLOCSET_DEFAULT_SIZES);
+	IdemStore	store;
 	StringInfoData former;
 	int64		repeated = 0;
 	int64		surplus = 0;
@@ -321,6 +322,7 @@ attach_import_keys(Relation root, Tuplesortstate *sort)
 	bool		isnull;
 
 	initStringInfo(&former);
+	idem_store_open(&store, RowExclusiveLock);
 	while (IDEM_TUPLESORT_GETDATUM(sort, &value, &isnull))
 	{
 		MemoryContext caller = MemoryContextSwitchTo(context);
@@ -339,7 +341,7 @@ attach_import_keys(Relation root, Tuplesortstate *sort)
 		else
 		{
 			if (repeated == 0)
-				(void) idem_once_mark(table, key, &tid);
+				(void) idem_once_mark(&store, table, key, &tid);
 			in_group = false;
 			resetStringInfo(&former);
 			appendBinaryStringInfo(&former, VARDATA_ANY(key),
@@ -349,6 +351,7 @@ attach_import_keys(Relation root, Tuplesortstate *sort)
 		pfree(DatumGetPointer(value));
 		MemoryContextReset(context);
 	}
+	idem_store_close(&store);
 	MemoryContextDelete(context);
 
 	if (repeated > 0)
@@ -356,7 +359,7 @@ attach_import_keys(Relation root, Tuplesortstate *sort)
 				(errcode(ERRCODE_IDEM_MISUSE),
 				 errmsg("table \"%s\" already holds repeated rows",
 						RelationGetRelationName(root)),
-				 errdetail("%lld keys stand in more than one row; %lld rows would have to go.",
+				 errdetail("Keys that stand in more than one row: %lld.  Rows beyond the first of each: %lld.",
 						   (long long) repeated, (long long) surplus),
 				 errhint("Delete the repetitions, or choose columns that tell the rows apart."),
 				 errtable(root),

@@ -167,6 +167,11 @@ static int	npending = 0;
 static int	new_keys = 0;		/* since the last that was not */
 static bool doubt = false;
 
+/* the registry, kept open from row to row */
+static IdemStore kept;
+static bool kept_open = false;
+static SubTransactionId kept_in;
+
 static OnceRow *rows = NULL;
 static int	nrows = 0;
 static int	maxrows = 0;
@@ -216,7 +221,8 @@ once_mark_blindly(IdemStore *store, const IdemOnceTable *table, text *key,
  * row is left.
  */
 IdemOutcome
-idem_once_mark(const IdemOnceTable *table, text *key, ItemPointer tid)
+idem_once_mark(IdemStore *store, const IdemOnceTable *table, text *key,
+			   ItemPointer tid)
 {
 	IdemRequest request = {
 		.verb = "INSERT",
@@ -226,19 +232,14 @@ idem_once_mark(const IdemOnceTable *table, text *key, ItemPointer tid)
 		.ttl = table->has_ttl ? &table->ttl : NULL,
 		.wait = idem_wait_forever
 	};
-	IdemStore	store;
 	IdemVerdict verdict;
 
 	PreventCommandIfReadOnly("INSERT");
-	idem_store_open(&store, RowExclusiveLock);
-	if (new_keys >= SURELY_NEW && idem_claims_find(table->scope.name, key) == NULL &&
-		once_mark_blindly(&store, table, key, tid))
-	{
-		idem_store_close(&store);
+	if (new_keys >= SURELY_NEW &&
+		idem_claims_find(table->scope.name, key) == NULL &&
+		once_mark_blindly(store, table, key, tid))
 		return IDEM_OUT_CLAIMED;
-	}
-	idem_registry_claim(&store, &request, &verdict);
-	idem_store_close(&store);
+	idem_registry_claim(store, &request, &verdict);
 	new_keys = IDEM_OUTCOME_RUNS(verdict.outcome) ? new_keys + 1 : 0;
 	if (!IDEM_OUTCOME_RUNS(verdict.outcome) &&
 		verdict.outcome != IDEM_OUT_COMPLETED)
@@ -250,6 +251,73 @@ idem_once_mark(const IdemOnceTable *table, text *key, ItemPointer tid)
 				 errhidestmt(true)));
 	*tid = verdict.row.tid;
 	return verdict.outcome;
+}
+
+/*
+ * Closes the registry if it was kept open for the rows of a statement.
+ */
+static void
+once_close_kept(void)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+
+	if (!kept_open)
+		return;
+	kept_open = false;
+	CurrentResourceOwner = kept.owner;
+	idem_store_close(&kept);
+	CurrentResourceOwner = owner;
+	MemoryContextDelete(kept.context);
+}
+
+/*
+ * The end of the statement's memory.  After an error everything is released
+ * with the (sub)transaction.
+ */
+static void
+once_statement_ends(void *arg)
+{
+	if (IsTransactionState())
+		once_close_kept();
+}
+
+/*
+ * Marks a key for a trigger.  The registry stays open until the end of the
+ * statement, in the (sub)transaction that opened it; another one uses its own.
+ */
+static IdemOutcome
+once_mark(const IdemOnceTable *table, text *key, ItemPointer tid)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+	IdemOutcome outcome;
+	IdemStore	store;
+
+	if (!kept_open)
+	{
+		MemoryContext context = AllocSetContextCreate(TopTransactionContext,
+													  "idem once registry",
+													  ALLOCSET_DEFAULT_SIZES);
+		MemoryContext caller = MemoryContextSwitchTo(context);
+
+		CurrentResourceOwner = CurTransactionResourceOwner;
+		idem_store_open(&kept, RowExclusiveLock);
+		CurrentResourceOwner = owner;
+		MemoryContextSwitchTo(caller);
+		kept_in = GetCurrentSubTransactionId();
+		kept_open = true;
+	}
+	if (kept_in == GetCurrentSubTransactionId())
+	{
+		CurrentResourceOwner = kept.owner;
+		outcome = idem_once_mark(&kept, table, key, tid);
+		CurrentResourceOwner = owner;
+		return outcome;
+	}
+
+	idem_store_open(&store, RowExclusiveLock);
+	outcome = idem_once_mark(&store, table, key, tid);
+	idem_store_close(&store);
+	return outcome;
 }
 
 static OnceMark *
@@ -419,6 +487,7 @@ once_at_xact(XactEvent event, void *arg)
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
 			nrows = 0;
+			once_close_kept();
 			marks_release();
 			break;
 		case XACT_EVENT_COMMIT:
@@ -430,6 +499,7 @@ once_at_xact(XactEvent event, void *arg)
 			new_keys = 0;
 			nrows = 0;
 			doubt = false;
+			kept_open = false;
 			break;
 		default:
 			break;
@@ -482,6 +552,13 @@ once_at_subxact(SubXactEvent event, SubTransactionId subid,
 {
 	bool		committed = event == SUBXACT_EVENT_COMMIT_SUB;
 
+	if (kept_open && kept_in == subid)
+	{
+		if (event == SUBXACT_EVENT_PRE_COMMIT_SUB)
+			once_close_kept();
+		else if (event == SUBXACT_EVENT_ABORT_SUB)
+			kept_open = false;
+	}
 	if (!committed && event != SUBXACT_EVENT_ABORT_SUB)
 		return;
 
@@ -548,7 +625,7 @@ rows_unwind(int depth)
  * Before the insert: the row as it is, or NULL to skip it.
  */
 static HeapTuple
-once_before_insert(TriggerData *trigdata)
+once_before_insert(TriggerData *trigdata, FmgrInfo *flinfo)
 {
 	Relation	rel = trigdata->tg_relation;
 	HeapTuple	tuple = trigdata->tg_trigtuple;
@@ -558,6 +635,17 @@ once_before_insert(TriggerData *trigdata)
 	text	   *key;
 	OnceMark   *mark;
 	ItemPointerData tid;
+
+	if (flinfo->fn_extra == NULL)
+	{
+		MemoryContextCallback *end;
+
+		end = MemoryContextAllocZero(flinfo->fn_mcxt,
+									 sizeof(MemoryContextCallback));
+		end->func = once_statement_ends;
+		MemoryContextRegisterResetCallback(flinfo->fn_mcxt, end);
+		flinfo->fn_extra = end;
+	}
 
 	if (nrows > 0 && rows[nrows - 1].depth == depth &&
 		rows[nrows - 1].kind == ROW_MOVING)
@@ -581,7 +669,7 @@ once_before_insert(TriggerData *trigdata)
 
 	if (npending > MANY_MARKS)
 		marks_release();
-	if (IDEM_OUTCOME_RUNS(idem_once_mark(table, key, &tid)))
+	if (IDEM_OUTCOME_RUNS(once_mark(table, key, &tid)))
 		mark = mark_enter(table, key, &tid);
 	else
 	{
@@ -643,7 +731,7 @@ idem_once_row(PG_FUNCTION_ARGS)
 		TRIGGER_FIRED_BEFORE(trigdata->tg_event))
 	{
 		if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
-			result = once_before_insert(trigdata);
+			result = once_before_insert(trigdata, fcinfo->flinfo);
 		else
 			result = once_before_move(trigdata, fcinfo->flinfo);
 	}
@@ -651,6 +739,7 @@ idem_once_row(PG_FUNCTION_ARGS)
 			 TRIGGER_FIRED_AFTER(trigdata->tg_event))
 	{
 		rows_unwind(once_depth());
+		once_close_kept();
 		marks_release();
 	}
 	else if (!TRIGGER_FIRED_AFTER(trigdata->tg_event))
@@ -720,7 +809,7 @@ inserted_verify(Oid relid, ItemPointer tid, OnceRow *row)
 		if (row != NULL && (!row->is_final || key == NULL))
 			nrows--;
 		if (key != NULL &&
-			!IDEM_OUTCOME_RUNS(idem_once_mark(table, key, &mark_tid)))
+			!IDEM_OUTCOME_RUNS(once_mark(table, key, &mark_tid)))
 		{
 			mark = mark_find(table, key);
 			if (mark == NULL || !mark_is_pending(mark) ||
