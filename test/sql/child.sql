@@ -1,0 +1,122 @@
+-- idem_child: keys derived from scope, key and name; and idem.key around a call.
+
+\pset null '(null)'
+\set VERBOSITY terse
+-- the same on every server and in every release
+SELECT idem_child('order-42', 'charge'), idem_child('order-42', 'charge', 'default'), idem_child('order-42', 'charge', 'shop/alice');
+SELECT idem_child('schlüssel', 'größe'), idem_child(repeat('k', 1024), repeat('n', 100000));
+-- a UUID of version 8, of the variant of RFC 9562
+SELECT count(*), count(DISTINCT child), bool_and(child::uuid::text = child), bool_and(child ~ '^.{8}-.{4}-8.{3}-[89ab].{3}-.{12}$') AS version_8
+FROM generate_series(1, 1000) AS i, idem_child('k' || i, 'n') AS child;
+-- no two triples are one
+SELECT count(DISTINCT child) FROM (VALUES ('a', 'bc', 'd'), ('ab', 'c', 'd'), ('a', 'b', 'cd'), ('abc', 'd', 'd'), ('d', 'bc', 'a'), ('bc', 'a', 'd'),
+	('a', E'bc\n', 'd'), ('a', 'BC', 'd'), ('a', ' bc', 'd'), (E'a\u0001', 'bc', 'd'), ('a', 'bc', 'd/e'), ('1:a', 'bc', 'd')) AS x (k, n, s), idem_child(k, n, s) AS child;
+-- a child of a child
+SELECT idem_child(idem_child('k', 'a'), 'b') <> idem_child(idem_child('k', 'b'), 'a') AS distinct;
+-- scope by setting
+SET idem.scope = 'shop/alice';
+SELECT idem_child('order-42', 'charge');
+RESET idem.scope;
+SELECT idem_child(NULL, 'n');
+SELECT idem_child('', 'n');
+SELECT idem_child('k', NULL);
+SELECT idem_child('k', '');
+SELECT idem_child(repeat('k', 1025), 'n');
+SELECT idem_child('k', 'n', '');
+SELECT idem_child('k', 'n', 'a/');
+BEGIN;
+SET LOCAL idem.declared_scopes = on;
+SELECT idem_child('k', 'n', 'undeclared');
+ROLLBACK;
+-- it writes nothing
+BEGIN READ ONLY;
+SELECT idem_child('k', 'n') IS NOT NULL AS child, pg_current_xact_id_if_assigned();
+COMMIT;
+SELECT count(*) FROM idem.key;
+
+-- While a function runs, idem.key is its child key, whatever it was before.
+SET search_path = pg_temp, public;
+CREATE FUNCTION pg_temp.seen() RETURNS text LANGUAGE sql AS 'SELECT idem_key()';
+CREATE FUNCTION pg_temp.seen_set() RETURNS SETOF text LANGUAGE plpgsql AS $$ BEGIN RETURN NEXT idem_key(); RETURN NEXT current_setting('idem.key'); END $$;
+CREATE FUNCTION pg_temp.outer() RETURNS text[] LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN ARRAY[idem_key(), idem_call('inner', 'pg_temp.seen()') #>> '{}', idem_key()];
+END $$;
+SELECT idem_call('k', 'pg_temp.seen()') #>> '{}' = idem_child('k', 'seen') AS child, idem_key();
+BEGIN;
+SELECT set_config('idem.key', 'request', true);
+SELECT idem_call(idem_key(), 'pg_temp.seen()', scope => 's') #>> '{}' = idem_child('request', 'seen', 's') AS child, idem_key();
+SELECT idem_call('set', 'pg_temp.seen_set()')::jsonb = jsonb_build_array(idem_child('set', 'seen_set'), idem_child('set', 'seen_set')) AS child, idem_key();
+SELECT idem_call('k2', 'pg_temp.outer()')::jsonb = to_jsonb(ARRAY[idem_child('k2', 'outer'), idem_child('inner', 'seen'), idem_child('k2', 'outer')]) AS child, idem_key();
+-- a replay sets nothing
+SELECT idem_call('set', 'pg_temp.seen_set()') IS NOT NULL AS replayed, idem_key();
+COMMIT;
+SELECT idem_key();
+-- a session's own setting comes back as well, and a default
+SET idem.key = 'session';
+SELECT idem_call('k3', 'pg_temp.seen()') #>> '{}' = idem_child('k3', 'seen') AS child, idem_key();
+RESET idem.key;
+SELECT idem_key();
+-- after an error too
+CREATE FUNCTION pg_temp.fails() RETURNS text LANGUAGE plpgsql AS $$ BEGIN PERFORM set_config('idem.key', 'from inside', false); RAISE EXCEPTION 'key %', idem_key() <> ''; END $$;
+BEGIN;
+SELECT set_config('idem.key', 'request', true);
+SAVEPOINT s;
+SELECT idem_call('k4', 'pg_temp.fails()');
+ROLLBACK TO s;
+SELECT idem_key();
+COMMIT;
+DO $$
+BEGIN
+	PERFORM set_config('idem.key', 'request', true);
+	BEGIN
+		PERFORM idem_call('k4', 'pg_temp.fails()');
+	EXCEPTION WHEN raise_exception THEN
+		RAISE NOTICE '%', idem_key();
+	END;
+END $$;
+SELECT idem_key();
+-- and when the function sets it: that lasts as long as the function
+CREATE FUNCTION pg_temp.sets(local boolean) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM set_config('idem.key', 'from inside', local), set_config('regress.other', 'kept', local);
+	RETURN idem_key();
+END $$;
+BEGIN;
+SELECT set_config('idem.key', 'request', true);
+SELECT idem_call('k5', 'pg_temp.sets(boolean)', '[true]'), idem_key(), current_setting('regress.other');
+SELECT idem_key(), current_setting('regress.other');
+SELECT idem_call('k6', 'pg_temp.sets(boolean)', '[false]');
+SELECT idem_key(), current_setting('regress.other');
+COMMIT;
+SELECT idem_key(), current_setting('regress.other');
+SELECT idem_call('k7', 'pg_temp.sets(boolean)', '[false]');
+SELECT idem_key(), current_setting('regress.other');
+RESET idem.key;
+
+-- so what it does without naming a key has a key that is the same each time
+CREATE FUNCTION pg_temp.verbs() RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	c idem_claimed := idem_claim();
+BEGIN
+	IF c.run THEN
+		PERFORM idem_step(step => 'half');
+		PERFORM idem_complete(response => 'done by ' || coalesce(current_setting('regress.who'), ''), key => idem_key());
+	END IF;
+	SELECT * INTO c FROM idem_claim();
+	RETURN c.outcome || ' ' || c.response || ' ' || idem_once(idem_key(), 'messages');
+END $$;
+SET regress.who = 'one';
+SELECT idem_call('k8', 'pg_temp.verbs()');
+SET regress.who = 'two';
+SELECT idem_call('k8', 'pg_temp.verbs()');
+SELECT outcome, step, response FROM idem_lookup(idem_child('k8', 'verbs'));
+-- forgotten and run again, it finds what it did the first time
+SELECT idem_forget('k8', force => true);
+SELECT idem_call('k8', 'pg_temp.verbs()');
+-- a claim of its own that it does not end is refused at COMMIT
+CREATE FUNCTION pg_temp.unfinished() RETURNS boolean LANGUAGE sql AS 'SELECT run FROM idem_claim()';
+SELECT idem_call('k9', 'pg_temp.unfinished()');
+SELECT count(*) FROM idem_lookup('k9');
+
+DELETE FROM idem.key;
