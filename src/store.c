@@ -1,6 +1,6 @@
 /*
  * store.c
- *	  Chooses the way to idem.key, and sleeps for a bounded time.
+ *	  Chooses the way to idem.key.
  *
  * There are two ways.  The direct one (store_heap.c) calls the table and index
  * access methods as the executor does; it is taken where the table is a plain
@@ -22,19 +22,12 @@
 
 #include "access/genam.h"
 #include "access/table.h"
-#include "access/xact.h"
-#include "storage/proc.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
-#include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/timestamp.h"
 
 #include "catalog.h"
 #include "guc.h"
 #include "store.h"
-
-const IdemWait idem_wait_forever = {.forever = true};
 
 static bool
 store_index_is_on(Relation index, AttrNumber a, AttrNumber b)
@@ -226,106 +219,4 @@ idem_store_delete(IdemStore *store, const IdemRow *old, const IdemWait *wait)
 {
 	return store->direct ? idem_heap_delete(store, old, wait) :
 		idem_sql_delete(store, old, wait);
-}
-
-/*
- * Not to be passed over by anybody: a cancel, a shutdown, a lack of resources.
- */
-static bool
-store_may_pass_over(int sqlstate)
-{
-	int			category = ERRCODE_TO_CATEGORY(sqlstate);
-
-	return category != ERRCODE_OPERATOR_INTERVENTION &&
-		category != ERRCODE_INSUFFICIENT_RESOURCES;
-}
-
-/*
- * Runs "work" in a subtransaction of its own.  False if it failed with
- * "sqlstate" (0: with any error that can be passed over); then all that it did
- * is undone.  Every other error passes through.
- */
-bool
-idem_try(void (*work) (void *arg), void *arg, int sqlstate)
-{
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	volatile bool done = true;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		work(arg);
-		ReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-		if (sqlstate != 0 ? error->sqlerrcode != sqlstate :
-			!store_may_pass_over(error->sqlerrcode))
-			ReThrowError(error);
-		FreeErrorData(error);
-		done = false;
-	}
-	PG_END_TRY();
-
-	return done;
-}
-
-typedef struct StoreSleep
-{
-	void		(*sleep) (void *arg);
-	void	   *arg;
-	long		milliseconds;
-} StoreSleep;
-
-static void
-store_sleep_briefly(void *arg)
-{
-	StoreSleep *brief = (StoreSleep *) arg;
-	int			nestlevel = NewGUCNestLevel();
-	char		timeout[16];
-
-	snprintf(timeout, sizeof(timeout), "%ld",
-			 Min(brief->milliseconds, (long) INT_MAX));
-	(void) set_config_option("lock_timeout", timeout, PGC_USERSET,
-							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	brief->sleep(brief->arg);
-	AtEOXact_GUC(true, nestlevel);
-}
-
-/*
- * Runs "sleep", which may wait for locks, and lets each of its waits last no
- * longer than what is left of "wait".  False if that time ran out; then all
- * that "sleep" did is undone.  Every other error passes through, the caller's
- * own stricter lock_timeout among them.
- */
-bool
-idem_wait_run(const IdemWait *wait, void (*sleep) (void *arg), void *arg)
-{
-	StoreSleep	brief = {.sleep = sleep, .arg = arg};
-
-	if (!wait->forever)
-	{
-		long		left;
-
-		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(),
-											   wait->until);
-		brief.milliseconds = Max(left, 1);
-		if (LockTimeout <= 0 || LockTimeout > brief.milliseconds)
-			return idem_try(store_sleep_briefly, &brief,
-							ERRCODE_LOCK_NOT_AVAILABLE);
-	}
-	sleep(arg);
-	return true;
 }

@@ -14,6 +14,8 @@
 #include "utils/resowner.h"
 #include "utils/snapshot.h"
 
+#include "wait.h"
+
 /* columns of idem.key, in order */
 typedef enum IdemColumn
 {
@@ -68,13 +70,6 @@ typedef struct IdemRow
 	TransactionId xmin;			/* direct way only: who wrote this version */
 } IdemRow;
 
-/* how long a duplicate may sleep behind someone's uncommitted work */
-typedef struct IdemWait
-{
-	bool		forever;
-	TimestampTz until;			/* if not forever; past: do not sleep at all */
-} IdemWait;
-
 typedef enum IdemStoreResult
 {
 	IDEM_STORE_OK,
@@ -100,8 +95,6 @@ typedef struct IdemStore
 	uint32		pending_token;	/* and is not even sure of it, if not 0 */
 } IdemStore;
 
-extern const IdemWait idem_wait_forever;
-
 /* store.c */
 extern void idem_store_open(IdemStore *store, LOCKMODE lockmode);
 extern void idem_store_close(IdemStore *store);
@@ -119,9 +112,6 @@ extern IdemStoreResult idem_store_update(IdemStore *store,
 extern IdemStoreResult idem_store_delete(IdemStore *store,
 										 const IdemRow *old,
 										 const IdemWait *wait);
-extern bool idem_try(void (*work) (void *arg), void *arg, int sqlstate);
-extern bool idem_wait_run(const IdemWait *wait,
-						  void (*sleep) (void *arg), void *arg);
 
 /* store_heap.c */
 extern bool idem_heap_suitable(Relation rel);

@@ -259,6 +259,15 @@ sql_write(void *arg)
 }
 
 /*
+ * An IdemExpected.
+ */
+static bool
+sql_is_stale(const ErrorData *error)
+{
+	return error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE;
+}
+
+/*
  * The same, where the snapshot of the transaction may be too old for it: then
  * nothing is written and nothing processed, and the caller reads again.
  */
@@ -273,7 +282,7 @@ sql_write_or_stale(void *arg)
 		stale_reads = 0;
 		sql_write(arg);
 	}
-	else if (idem_try(sql_write, arg, ERRCODE_T_R_SERIALIZATION_FAILURE))
+	else if (idem_try(sql_write, arg, sql_is_stale))
 		stale_reads = 0;
 	else
 	{

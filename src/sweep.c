@@ -114,7 +114,7 @@ sweep_heap_row(Sweep *sweep, TupleTableSlot *slot)
 	else if (sweep_is_session_without_end(&row))
 	{
 		sweep->row = &row;
-		(void) idem_try(sweep_mark_dead, sweep, 0);
+		(void) idem_try(sweep_mark_dead, sweep, idem_try_tolerates);
 	}
 }
 
@@ -283,7 +283,7 @@ sweep_delete_expired(void *arg)
 static void
 sweep_delete_without_waiting(void *arg)
 {
-	IdemWait	briefly = {.until = GetCurrentTimestamp()};
+	IdemWait	briefly = {.until = 0};
 
 	/* runs out as an error, so that the caller's undoing covers it */
 	if (!idem_wait_run(&briefly, sweep_delete_expired, arg))
@@ -332,7 +332,7 @@ sweep_one_by_one(Sweep *sweep, SweepStatement which, Datum a, Datum b,
 		sweep->row = &row;
 		if (idem_store_read(sweep->store, DatumGetTextPP(scope),
 							DatumGetTextPP(key), false, &row) &&
-			!idem_try(work, sweep, 0))
+			!idem_try(work, sweep, idem_try_tolerates))
 			ereport(WARNING,
 					(errmsg("an expired row of table \"idem.key\" could not be swept")));
 		MemoryContextReset(sweep->context);
@@ -348,7 +348,8 @@ sweep_one_by_one(Sweep *sweep, SweepStatement which, Datum a, Datum b,
 static void
 sweep_sql(Sweep *sweep)
 {
-	(void) idem_try(sweep_delete_without_waiting, sweep, 0);
+	(void) idem_try(sweep_delete_without_waiting, sweep,
+					idem_try_tolerates);
 	if (!sweep_is_over(sweep))
 		sweep_one_by_one(sweep, SWEEP_EXPIRED,
 						 TimestampTzGetDatum(sweep->now),

@@ -1,0 +1,169 @@
+/*
+ * wait.c
+ *	  Work that may fail in part, or may sleep only so long.
+ *
+ * A bounded sleep is an ordinary sleep in the lock manager's queue, with the
+ * deadlock detector, the caller's lock_timeout and statement_timeout at work
+ * as ever, which a timer of our own cancels when the time is up.  The cancel
+ * is caught in a subtransaction, so that nothing but the sleep is undone.  The
+ * timer's own flag tells it from a cancel by the user; of both in one instant
+ * the user's is the one that is lost, and the verdict is at hand anyway.
+ *
+ * lock_timeout would not do instead: it starts anew with each lock of one row,
+ * and a timer that fires just as the lock is granted surfaces later, as an
+ * error of whatever the caller does next.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+
+#include "wait.h"
+
+const IdemWait idem_wait_forever = {.forever = true};
+
+static volatile sig_atomic_t wait_is_over = false;
+
+/*
+ * Runs "work" in a subtransaction of its own.  False if it failed with an
+ * error that is expected; then all that it did is undone.  Every other error
+ * passes through.
+ */
+bool
+idem_try(IdemWork work, void *arg, IdemExpected expected)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool done = true;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		work(arg);
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (!expected(error))
+			ReThrowError(error);
+		FreeErrorData(error);
+		done = false;
+	}
+	PG_END_TRY();
+
+	return done;
+}
+
+/*
+ * An IdemExpected: all but what nobody may pass over, which is a cancel, a
+ * shutdown, or a lack of resources.
+ */
+bool
+idem_try_tolerates(const ErrorData *error)
+{
+	int			category = ERRCODE_TO_CATEGORY(error->sqlerrcode);
+
+	return category != ERRCODE_OPERATOR_INTERVENTION &&
+		category != ERRCODE_INSUFFICIENT_RESOURCES;
+}
+
+/*
+ * The timer's handler: cancels as the user would.
+ */
+static void
+wait_time_out(void)
+{
+	wait_is_over = true;
+	InterruptPending = true;
+	QueryCancelPending = true;
+	SetLatch(MyLatch);
+}
+
+/*
+ * An IdemExpected: our own cancel, not the user's nor that of a timeout of
+ * his.
+ */
+static bool
+wait_has_timed_out(const ErrorData *error)
+{
+	return wait_is_over && error->sqlerrcode == ERRCODE_QUERY_CANCELED &&
+		error->message_id != NULL &&
+		strcmp(error->message_id,
+			   "canceling statement due to user request") == 0;
+}
+
+typedef struct WaitWork
+{
+	IdemWork	work;
+	void	   *arg;
+	TimeoutId	timeout;
+	TimestampTz until;
+} WaitWork;
+
+static void
+wait_work(void *arg)
+{
+	WaitWork   *wait = (WaitWork *) arg;
+
+	enable_timeout_at(wait->timeout, wait->until);
+	wait->work(wait->arg);
+	disable_timeout(wait->timeout, false);
+	/* it may have fired as the sleep ended */
+	CHECK_FOR_INTERRUPTS();
+}
+
+/*
+ * Runs "work", which may wait for locks, for no longer than "wait" says.
+ * False if that time ran out; then all that it did is undone.  Every other
+ * error passes through.
+ */
+bool
+idem_wait_run(const IdemWait *wait, IdemWork work, void *arg)
+{
+	static TimeoutId timeout = MAX_TIMEOUTS;
+	WaitWork	bounded = {.work = work,.arg = arg};
+	volatile bool done = false;
+
+	if (wait->forever)
+	{
+		work(arg);
+		return true;
+	}
+
+	if (timeout == MAX_TIMEOUTS)
+		timeout = RegisterTimeout(USER_TIMEOUT, wait_time_out);
+	bounded.timeout = timeout;
+	bounded.until = Max(wait->until,
+						TimestampTzPlusMilliseconds(GetCurrentTimestamp(), 1));
+	wait_is_over = false;
+	PG_TRY();
+	{
+		done = idem_try(wait_work, &bounded, wait_has_timed_out);
+	}
+	PG_FINALLY();
+	{
+		disable_timeout(timeout, false);
+		/* it may have fired after another error, and has nobody to cancel */
+		if (wait_is_over)
+			QueryCancelPending = false;
+		wait_is_over = false;
+	}
+	PG_END_TRY();
+	return done;
+}

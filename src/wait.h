@@ -1,0 +1,27 @@
+/*
+ * wait.h
+ *	  Work that may fail in part, or may sleep only so long.
+ */
+#ifndef IDEM_WAIT_H
+#define IDEM_WAIT_H
+
+#include "datatype/timestamp.h"
+#include "utils/elog.h"
+
+/* how long a duplicate may sleep behind someone's uncommitted work */
+typedef struct IdemWait
+{
+	bool		forever;
+	TimestampTz until;			/* if not forever; past: do not sleep at all */
+} IdemWait;
+
+extern const IdemWait idem_wait_forever;
+
+typedef void (*IdemWork) (void *arg);
+typedef bool (*IdemExpected) (const ErrorData *error);
+
+extern bool idem_try(IdemWork work, void *arg, IdemExpected expected);
+extern bool idem_try_tolerates(const ErrorData *error);
+extern bool idem_wait_run(const IdemWait *wait, IdemWork work, void *arg);
+
+#endif							/* IDEM_WAIT_H */
