@@ -4,7 +4,8 @@
  *
  * A bounded sleep is an ordinary sleep in the lock manager's queue, with the
  * deadlock detector, the caller's lock_timeout and statement_timeout at work
- * as ever, which a timer of our own cancels when the time is up.  The cancel
+ * as ever, which a timer of our own cancels when the time is up.  Only sleeps
+ * are: work that takes long by itself is left to finish.  The cancel
  * is caught in a subtransaction, so that nothing but the sleep is undone.  The
  * timer's own flag tells it from a cancel by the user; of both in one instant
  * the user's is the one that is lost, and the verdict is at hand anyway.
@@ -18,12 +19,16 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
+#include "storage/proc.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
 #include "wait.h"
+
+/* milliseconds from one look at a sleep that is too long to the next */
+#define TIMER_INTERVAL	2
 
 const IdemWait idem_wait_forever = {.forever = true};
 
@@ -84,11 +89,14 @@ idem_try_tolerates(const ErrorData *error)
 }
 
 /*
- * The timer's handler: cancels as the user would.
+ * The timer's handler: cancels as the user would, if a lock is waited for.
+ * Otherwise the timer comes again.
  */
 static void
 wait_time_out(void)
 {
+	if (MyProc == NULL || MyProc->waitLock == NULL)
+		return;
 	wait_is_over = true;
 	InterruptPending = true;
 	QueryCancelPending = true;
@@ -121,7 +129,7 @@ wait_work(void *arg)
 {
 	WaitWork   *wait = (WaitWork *) arg;
 
-	enable_timeout_at(wait->timeout, wait->until);
+	enable_timeout_every(wait->timeout, wait->until, TIMER_INTERVAL);
 	wait->work(wait->arg);
 	disable_timeout(wait->timeout, false);
 	/* it may have fired as the sleep ended */
