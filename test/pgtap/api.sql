@@ -35,7 +35,12 @@ INSERT INTO expected VALUES
 ('idem_grant', 'role name, level text DEFAULT ''app''::text', 'boolean', 'v', 'u', false),
 ('idem_revoke', 'role name', 'boolean', 'v', 'u', false),
 ('idem_canonical', 'document jsonb', 'text', 'i', 's', true),
-('idem_fingerprint', 'document jsonb', 'text', 'i', 's', true);
+('idem_fingerprint', 'document jsonb', 'text', 'i', 's', true),
+('idem_child', 'key text, name text, scope text DEFAULT NULL::text', 'text', 's', 'u', false),
+('idem_call', 'key text, function regprocedure, args jsonb DEFAULT ''{}''::jsonb, scope text DEFAULT NULL::text, ttl interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval', 'json', 'v', 'u', false),
+('idem_wrap', 'function regprocedure, name text DEFAULT NULL::text', 'regprocedure', 'v', 'u', false),
+('idem_twin', 'function regprocedure, key text', NULL, 'v', 'u', false),
+('idem_twin', 'function regprocedure, key text, VARIADIC args "any"', NULL, 'v', 'u', false);
 
 -- What pg_proc says, in the same words.  A result that is a row is looked at below.
 CREATE TEMP VIEW actual AS

@@ -35,7 +35,7 @@ INSERT INTO verbs
 SELECT 'app', unnest(ARRAY['idem_key', 'idem_claim', 'idem_complete', 'idem_fail',
 	'idem_retry', 'idem_release', 'idem_renew', 'idem_step', 'idem_lookup',
 	'idem_once', 'idem_once_many', 'idem_unfinished', 'idem_canonical',
-	'idem_fingerprint'])
+	'idem_fingerprint', 'idem_child', 'idem_call', 'idem_twin', 'idem_wrap'])
 UNION ALL
 SELECT 'operator', unnest(ARRAY['idem_forget', 'idem_reopen', 'idem_import',
 	'idem_import_many', 'idem_sweep', 'idem_fence_advance'])
@@ -102,6 +102,9 @@ SELECT is(pg_temp.act('regress_idem_app', $$SELECT outcome FROM idem_claim('k', 
 SELECT is(pg_temp.act('regress_idem_app', $$SELECT idem_complete('k', 'r'::text)$$), 'true', 'app: complete');
 SELECT is(pg_temp.act('regress_idem_app', $$SELECT response FROM idem_claim('k')$$), 'r', 'app: replay');
 SELECT is(pg_temp.act('regress_idem_app', $$SELECT response FROM idem_lookup('k')$$), 'r', 'app: lookup');
+SELECT is(pg_temp.act('regress_idem_app', $$SELECT idem_call('f', 'lower(text)', '["X"]')$$), '"x"', 'app: call');
+SELECT is(pg_temp.act('regress_idem_app', $$SELECT idem_child('k', 'n') IS NOT NULL$$), 'true', 'app: child');
+SELECT is(pg_temp.act('regress_idem_none', $$SELECT idem_call('f', 'lower(text)', '["X"]')$$), '42501', 'none: call');
 SELECT is(pg_temp.act('regress_idem_app', 'SELECT count(*) FROM idem.key'), '42501', 'app: table');
 SELECT is(pg_temp.act('regress_idem_app', $$SELECT nextval('idem.fence')$$), '42501', 'app: sequence');
 SELECT is(pg_temp.act('regress_idem_app', $$SELECT idem_forget('k', force => true)$$), '42501', 'app: forget');
