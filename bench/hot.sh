@@ -55,8 +55,8 @@ do
 	: >"$work/rounds"
 	for ((round = 0; round < 3; round++))
 	do
-		h=$(tps flight_hand $clients off)
-		i=$(tps flight_idem $clients off)
+		h=$(tps flight_hand $clients off -t $((20000 / clients)))
+		i=$(tps flight_idem $clients off -t $((20000 / clients)))
 		echo "$h $i" | awk '{ print $1, $3, $2, $4 }' >>"$work/rounds"
 	done
 	sleep 1
