@@ -137,6 +137,7 @@ claim_pack(FunctionCallInfo fcinfo, const IdemVerdict *verdict)
 	bool		holds = runs || verdict->own;
 	Datum		values[OUT_NCOLUMNS];
 	bool		nulls[OUT_NCOLUMNS];
+	Oid			rettype;
 	TupleDesc	desc;
 	HeapTuple	tuple;
 
@@ -169,7 +170,11 @@ claim_pack(FunctionCallInfo fcinfo, const IdemVerdict *verdict)
 		}
 	}
 
-	desc = lookup_rowtype_tupdesc(get_fn_expr_rettype(fcinfo->flinfo), -1);
+	/* without an expression in a fast-path call */
+	rettype = get_fn_expr_rettype(fcinfo->flinfo);
+	if (!OidIsValid(rettype))
+		rettype = get_func_rettype(fcinfo->flinfo->fn_oid);
+	desc = lookup_rowtype_tupdesc(rettype, -1);
 	if (desc->natts != OUT_NCOLUMNS)
 		elog(ERROR, "type idem_claimed has %d columns, not %d",
 			 desc->natts, OUT_NCOLUMNS);

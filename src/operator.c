@@ -13,7 +13,7 @@
 #include "commands/sequence.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
+#include "storage/lock.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -25,6 +25,10 @@
 #include "errors.h"
 #include "registry.h"
 #include "session.h"
+
+/* fences that are drawn one by one, and how far to jump beyond others' draws */
+#define FENCE_GAP	10000
+#define FENCE_JUMP	1000000
 
 PG_FUNCTION_INFO_V1(idem_forget);
 PG_FUNCTION_INFO_V1(idem_reopen);
@@ -196,12 +200,12 @@ import_prepare(FunctionCallInfo fcinfo, Import *import)
 		PG_GETARG_TIMESTAMPTZ(3);
 	import->ttl = IDEM_ARG_INTERVAL(4);
 
-	if (TIMESTAMP_NOT_FINITE(import->created_at) ||
+	if (import->created_at < SetEpochTimestamp() ||
 		import->created_at > import->now)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 				 errmsg("argument \"created_at\" is out of range"),
-				 errdetail("It must be finite and not in the future."),
+				 errdetail("It must not be before 1970, nor in the future."),
 				 errhidestmt(true)));
 	if (import->ttl != NULL)
 		(void) idem_scope_deadline(import->created_at, import->ttl, "ttl");
@@ -343,20 +347,33 @@ idem_import_many(PG_FUNCTION_ARGS)
 }
 
 /*
+ * Lets only one session at a time move the sequence, without standing in the
+ * way of those who draw from it.
+ */
+static void
+fence_lock(LOCKTAG *tag)
+{
+	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, 0, 0, IDEM_FENCE_LOCK_CLASS);
+	(void) LockAcquire(tag, ExclusiveLock, false, false);
+}
+
+/*
  * idem_fence_advance(n) -> bigint: every later fence is above n.
  *
- * The lock keeps others from drawing between the look and the setting, so that
- * the sequence never goes back.
+ * The sequence must never go back, and others draw from it between our look
+ * and our setting.  A small gap is closed by drawing; over a large one we jump
+ * further than anybody could have drawn meanwhile.
  */
 Datum
 idem_fence_advance(PG_FUNCTION_ARGS)
 {
 	Oid			sequence = idem_catalog_relation(IDEM_REL_FENCE);
+	LOCKTAG		tag;
 	int64		target;
 	int64		fence;
 
 	if (PG_ARGISNULL(0) || PG_GETARG_INT64(0) < 1 ||
-		PG_GETARG_INT64(0) == PG_INT64_MAX)
+		PG_GETARG_INT64(0) > PG_INT64_MAX / 2)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 				 errmsg("argument \"n\" must be a fence, greater than zero"),
@@ -365,18 +382,21 @@ idem_fence_advance(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("idem_fence_advance()");
 	PreventCommandIfParallelMode("idem_fence_advance()");
 
-	LockRelationOid(sequence, ShareRowExclusiveLock);
+	fence_lock(&tag);
 	fence = nextval_internal(sequence, false);
-	if (fence < target)
+	if (target - fence > FENCE_GAP)
 	{
 		IdemIdentity saved;
 
+		fence = target + FENCE_JUMP;
 		idem_catalog_become(idem_catalog_owner(IDEM_REL_FENCE), &saved);
 		(void) DirectFunctionCall2(setval_oid, ObjectIdGetDatum(sequence),
-								   Int64GetDatum(target));
+								   Int64GetDatum(fence));
 		idem_catalog_restore(&saved);
-		fence = target;
 	}
+	while (fence < target)
+		fence = nextval_internal(sequence, false);
+	LockRelease(&tag, ExclusiveLock, false);
 	ForceSyncCommit();
 	PG_RETURN_INT64(fence);
 }

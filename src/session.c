@@ -24,9 +24,6 @@
 #include "compat.h"
 #include "session.h"
 
-/* advisory locks of SQL functions have 1 and 2 here */
-#define FENCE_LOCK_CLASS	0x1DE
-
 typedef struct SessionLock
 {
 	int64		fence;
@@ -42,7 +39,7 @@ static void
 session_lock_tag(LOCKTAG *tag, int64 fence)
 {
 	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (fence >> 32),
-						 (uint32) fence, FENCE_LOCK_CLASS);
+						 (uint32) fence, IDEM_FENCE_LOCK_CLASS);
 }
 
 /*
