@@ -268,5 +268,28 @@ isnt(errcode($node, $part, q{SET idem.access = 'direct'; SELECT idem_once('direc
 is($node->safe_psql($part, q{SELECT count(*) > 0 FROM idem.key}),
 	't', 'and the server lives');
 
+# A foreign table: exact for one session at a time.
+my $remote = idem_database($node, 'remote', undef);
+my $foreign = idem_database($node, 'foreign', undef);
+my ($host, $port) = ($node->host, $node->port);
+$node->safe_psql($foreign, <<"EOT");
+CREATE EXTENSION postgres_fdw;
+CREATE SERVER remote FOREIGN DATA WRAPPER postgres_fdw
+	OPTIONS (host '$host', port '$port', dbname 'remote');
+CREATE USER MAPPING FOR CURRENT_USER SERVER remote;
+CREATE SCHEMA imported;
+IMPORT FOREIGN SCHEMA idem LIMIT TO (key) FROM SERVER remote INTO imported;
+SELECT pg_get_viewdef('idem.held'::regclass) AS held \\gset
+ALTER EXTENSION idem DROP TABLE idem.key;
+ALTER TABLE idem.key RENAME TO key_plain;
+ALTER FOREIGN TABLE imported.key SET SCHEMA idem;
+CREATE OR REPLACE VIEW idem.held AS :held
+EOT
+life_is($foreign, 'foreign', 'a foreign table, one session');
+is(way_taken($node, $foreign, 'two'), 'sql', 'a foreign table is reached by SQL');
+is($node->safe_psql($remote, q{SELECT response FROM idem_claim('foreignt')}),
+	'r', 'the other side has the same record');
+check_storage($node, $remote, 'the other side');
+
 $node->stop;
 done_testing();
