@@ -310,14 +310,14 @@ table_check_parts(Relation rel, const Trigger *insert)
 	if (!rel->rd_rel->relispartition)
 		return;
 
+	if (!insert->tgisclone ||
+		!once_is_attached_oid(llast_oid(get_partition_ancestors(RelationGetRelid(rel)))))
+		table_report_broken(rel, "It became a partition of a table to which idem_attach_once() was not applied.");
 	if (!table_has_part(rel, insert, TRIGGER_TYPE_ROW | TRIGGER_TYPE_BEFORE |
 						TRIGGER_TYPE_UPDATE) ||
 		!table_has_part(rel, insert, TRIGGER_TYPE_ROW | TRIGGER_TYPE_BEFORE |
 						TRIGGER_TYPE_DELETE))
 		table_report_broken(rel, "Its trigger that notices rows moved between partitions is missing, or not enabled alike.");
-	if (!insert->tgisclone ||
-		!once_is_attached_oid(llast_oid(get_partition_ancestors(RelationGetRelid(rel)))))
-		table_report_broken(rel, "It became a partition of a table to which idem_attach_once() was not applied.");
 }
 
 static IdemOnceTable *
