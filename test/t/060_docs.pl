@@ -78,7 +78,7 @@ EOT
 	my @in = grep { !/^OUT / } @all;
 	my @out = map { s/^OUT //r } grep { /^OUT / } @all;
 
-	$result =~ s/record/'(' . join(', ', @out) . ')'/e;
+	$result =~ s/record/'(' . join(', ', @out) . ')'/e if @out;
 	my $signature = "$name(" . join(', ', @in) . ") -> $result";
 	$signature =~ s/timestamp with time zone/timestamptz/g;
 	$signature =~ s/\binteger\b/int/g;
