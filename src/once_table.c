@@ -30,8 +30,9 @@
  * is pending until it is confirmed, and the invariant is: when the transaction
  * commits, no mark of it is pending.  Pending marks are deleted after the
  * statement if its table is the one that the statement names, else (a
- * statement that names a partition fires no trigger of the root's) before
- * commit or prepare, or when there are many.  A row that meets a pending mark
+ * statement that names a partition fires no trigger of the root's, and many
+ * statements that drop one key would leave many dead rows of it) before commit
+ * or prepare, or when there are many.  A row that meets a pending mark
  * of its own transaction, whose row is not under way, takes it over.
  *
  * Between the mark of a row and its confirmation other rows can come, from
@@ -74,6 +75,9 @@ PG_FUNCTION_INFO_V1(idem_inserted_out);
 
 /* pending marks are deleted when there are more than so many */
 #define MANY_MARKS		1000
+
+/* so many statements of a transaction take their marks back at once */
+#define MANY_RELEASES	100
 
 /* after so many new keys in one transaction the next is taken to be new */
 #define SURELY_NEW		8
@@ -164,6 +168,7 @@ typedef struct OnceUpdate
 static marktable_hash *marks = NULL;
 static int	nmarks = 0;
 static int	npending = 0;
+static int	nreleases = 0;
 static int	new_keys = 0;		/* since the last that was not */
 static bool doubt = false;
 
@@ -496,6 +501,7 @@ once_at_xact(XactEvent event, void *arg)
 			marks = NULL;
 			nmarks = 0;
 			npending = 0;
+			nreleases = 0;
 			new_keys = 0;
 			nrows = 0;
 			doubt = false;
@@ -740,7 +746,12 @@ idem_once_row(PG_FUNCTION_ARGS)
 	{
 		rows_unwind(once_depth());
 		once_close_kept();
-		marks_release();
+		/* else the same key dropped again and again would go quadratic */
+		if (npending > 0 && nreleases < MANY_RELEASES)
+		{
+			nreleases++;
+			marks_release();
+		}
 	}
 	else if (!TRIGGER_FIRED_AFTER(trigdata->tg_event))
 		ereport(ERROR,
