@@ -32,13 +32,14 @@ END $$;
 -- The verbs of each level.
 CREATE TEMP TABLE verbs (level text, name text);
 INSERT INTO verbs
-SELECT 'app', unnest(ARRAY['idem_key', 'idem_claim', 'idem_complete', 'idem_fail',
+SELECT 'app', unnest(ARRAY['idem_key', 'idem_claim', 'idem_claim_key', 'idem_complete', 'idem_fail',
 	'idem_retry', 'idem_release', 'idem_renew', 'idem_step', 'idem_lookup',
 	'idem_once', 'idem_once_many', 'idem_unfinished', 'idem_canonical',
 	'idem_fingerprint', 'idem_child', 'idem_call', 'idem_twin', 'idem_wrap'])
 UNION ALL
 SELECT 'operator', unnest(ARRAY['idem_forget', 'idem_reopen', 'idem_import',
-	'idem_import_many', 'idem_sweep', 'idem_fence_advance'])
+	'idem_import_many', 'idem_sweep', 'idem_fence_advance',
+	'idem_attach_once', 'idem_detach_once'])
 UNION ALL
 SELECT 'owner', unnest(ARRAY['idem_grant', 'idem_revoke']);
 
