@@ -71,6 +71,7 @@ FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid
 WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
 	AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idem')
 	AND p.prorettype <> 'trigger'::regtype
+	AND NOT EXISTS (SELECT FROM pg_type t WHERE p.oid IN (t.typinput, t.typoutput))
 EOT
 {
 	my ($name, $arguments, $result) = split /\|/, $line;
