@@ -213,6 +213,12 @@ SELECT idem_complete('c1', 'not JSON'), idem_complete('c2', ' {"a" : 1, "a" : 2}
 COMMIT;
 SELECT idem_once('c8');
 SELECT key, idem_call(key, 'f(int,text)', '[1]') FROM unnest('{c1,c2,c3,c4,c5,c6,c8}'::text[]) AS key ORDER BY key;
+-- ... however deep it goes
+BEGIN;
+SELECT run FROM idem_claim('c7');
+SELECT idem_complete('c7', repeat('[', 100000));
+COMMIT;
+SELECT length(idem_call('c7', 'f(int,text)', '[1]')::text);
 
 -- nested calls: other keys are fine, the same one is told so
 CREATE FUNCTION countdown(k text, n int) RETURNS json LANGUAGE plpgsql AS $$
@@ -234,6 +240,35 @@ CREATE FUNCTION same_claimed() RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN 
 SELECT idem_call('same', 'same()');
 \set VERBOSITY terse
 SELECT idem_call('same2', 'same_caught()'), idem_call('same3', 'same_claimed()');
+-- a function that ends the claim around it: refused, unless it says what is
+-- recorded anyway
+CREATE FUNCTION ends(how text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	CASE how
+		WHEN 'complete' THEN PERFORM idem_complete('own', 'x');
+		WHEN 'fail' THEN PERFORM idem_fail('own', 'x');
+		WHEN 'retry' THEN PERFORM idem_retry('own', 'x');
+		WHEN 'release' THEN PERFORM idem_release('own');
+		WHEN 'release, call' THEN
+			PERFORM idem_release('own');
+			PERFORM idem_call('own', 'plain()');
+		WHEN 'call' THEN PERFORM idem_call('own', 'plain()');
+		WHEN 'same' THEN PERFORM idem_complete('own', '"same"');
+	END CASE;
+	RETURN how;
+END $$;
+CREATE FUNCTION plain() RETURNS int LANGUAGE sql AS 'SELECT 1';
+\set VERBOSITY sqlstate
+SELECT idem_call('own', 'ends(text)', '["complete"]');
+SELECT idem_call('own', 'ends(text)', '["fail"]');
+SELECT idem_call('own', 'ends(text)', '["retry"]');
+SELECT idem_call('own', 'ends(text)', '["release"]');
+SELECT idem_call('own', 'ends(text)', '["release, call"]');
+SELECT idem_call('own', 'ends(text)', '["call"]');
+SELECT count(*) FROM idem_lookup('own');
+SELECT idem_call('own', 'ends(text)', '["same"]'), idem_call('own', 'ends(text)', '["same"]');
+\set VERBOSITY terse
+
 -- to the bottom of the stack, and nothing is left
 CREATE FUNCTION deep(n int) RETURNS int LANGUAGE plpgsql AS $$
 BEGIN
