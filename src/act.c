@@ -222,7 +222,7 @@ act_release(IdemRow *row, const IdemScope *scope, TimestampTz now)
  */
 static void
 act_change(const IdemAct *act, const IdemScope *scope, TimestampTz now,
-		  IdemRow *row)
+		   IdemRow *row)
 {
 	switch (act->verb)
 	{

@@ -353,6 +353,7 @@ function_convert_given(const IdemFunction *function, Jsonb *arranged,
 					   Datum *values, bool *nulls, bool *given)
 {
 	MemoryContext context = CurrentMemoryContext;
+
 	LOCAL_FCINFO(fcinfo, 1);
 	FmgrInfo	flinfo;
 	ReturnSetInfo rsinfo;

@@ -384,7 +384,7 @@ heap_insert_entries(IdemStore *store, TupleTableSlot *slot, bool partial)
 		Oid			indexid = lfirst_oid(lc);
 		bool		is_pk = indexid == RelationGetRelid(store->pk);
 		Relation	index = is_pk ? store->pk :
-			index_open(indexid, RowExclusiveLock);
+		index_open(indexid, RowExclusiveLock);
 
 		if (index->rd_index->indisready)
 		{

@@ -75,6 +75,7 @@ static const struct
 	const char *text;
 	int			nparams;
 }			statements[] = {
+
 	[SQL_READ] = {
 		"SELECT " ALL_COLUMNS " FROM idem.key"
 		" WHERE scope OPERATOR(pg_catalog.=) $1"

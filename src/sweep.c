@@ -191,6 +191,7 @@ static const struct
 	int			nparams;
 	Oid			types[2];
 }			statements[] = {
+
 	[SWEEP_POSITION] = {
 		"SELECT COALESCE(position, 0)::pg_catalog.int8 FROM idem.sweep_state"
 		" WHERE kind OPERATOR(pg_catalog.=) $1 FOR UPDATE SKIP LOCKED",
