@@ -11,21 +11,25 @@ DO $$
 DECLARE
 	target pg_catalog.oid := (SELECT oid FROM pg_catalog.pg_namespace
 		WHERE nspname OPERATOR(pg_catalog.=) pg_catalog.current_schema());
+	clash pg_catalog.name;
 BEGIN
 	IF target OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema() THEN
 		RAISE EXCEPTION 'extension "idem" cannot be installed into a temporary schema'
 			USING ERRCODE = 'invalid_schema_name';
 	END IF;
-	IF EXISTS (SELECT FROM pg_catalog.pg_proc
-			WHERE pronamespace OPERATOR(pg_catalog.=) target
-			AND proname OPERATOR(pg_catalog.~~) 'idem\_%')
-		OR EXISTS (SELECT FROM pg_catalog.pg_type
-			WHERE typnamespace OPERATOR(pg_catalog.=) target
-			AND typname OPERATOR(pg_catalog.~~) 'idem\_%')
-	THEN
-		RAISE EXCEPTION 'schema "%" already holds a function or type named "idem_*"',
-			pg_catalog.current_schema()
+	SELECT name INTO clash FROM (
+		SELECT proname FROM pg_catalog.pg_proc
+		WHERE pronamespace OPERATOR(pg_catalog.=) target
+		UNION ALL
+		SELECT typname FROM pg_catalog.pg_type
+		WHERE typnamespace OPERATOR(pg_catalog.=) target
+	) AS objects (name)
+	WHERE name OPERATOR(pg_catalog.~~) 'idem\_%' LIMIT 1;
+	IF clash IS NOT NULL THEN
+		RAISE EXCEPTION 'schema "%" already holds a function or type named "%"',
+			pg_catalog.current_schema(), clash
 			USING ERRCODE = 'duplicate_object',
+			DETAIL = 'Names that begin with "idem_" belong to the extension.',
 			HINT = 'Remove it, or choose another schema with CREATE EXTENSION idem SCHEMA name.';
 	END IF;
 END

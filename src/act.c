@@ -17,6 +17,7 @@
 #include "access/xact.h"
 #include "catalog/pg_collation.h"
 #include "miscadmin.h"
+#include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/timestamp.h"
 
@@ -26,14 +27,71 @@
 #include "session.h"
 
 static void
-act_report_lost(const char *detail)
+act_report(const char *detail, const char *hint)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_CONFLICT),
 			 errmsg("idem claim is not held by the caller"),
 			 errdetail("%s", detail),
-			 errhint("Claim the key again; the answer is the winner's."),
+			 errhint("%s", hint),
 			 errhidestmt(true)));
+}
+
+static void
+act_report_lost(const char *detail)
+{
+	act_report(detail, "Claim the key again; the answer is the winner's.");
+}
+
+static void
+act_note_one(const IdemClaim *claim, void *arg)
+{
+	*(bool *) arg = true;
+}
+
+/*
+ * There is nothing to end: mostly another key or scope than was claimed, or a
+ * claim that was rolled back.
+ */
+static void
+act_report_absent(text *scope)
+{
+	bool		others = false;
+
+	idem_claims_visit_unfinished(act_note_one, &others);
+	act_report(psprintf("There is no record of the key in scope \"%s\".",
+						text_to_cstring(scope)),
+			   others ?
+			   "Compare key and scope with idem_unfinished(); a claim made in a block with EXCEPTION is rolled back with the block." :
+			   "Pass the key and scope that idem_claim() got; a claim that was rolled back has to be made again.");
+}
+
+/*
+ * The claim is somebody else's, or nobody's: whoever ends it did not look at
+ * "run".
+ */
+static void
+act_report_not_run(const IdemRow *row)
+{
+	const char *detail = NULL;
+
+	switch (idem_row_state(row))
+	{
+		case IDEM_COMPLETED:
+			detail = "The key was completed before.";
+			break;
+		case IDEM_FAILED:
+			detail = "The key has failed before.";
+			break;
+		case IDEM_IN_PROGRESS:
+			detail = "Another holder has it.";
+			break;
+		case IDEM_OPEN:
+			detail = "The claim was retried or released before.";
+			break;
+	}
+	act_report(detail,
+			   "Work, and end the claim, only where idem_claim() returned run = true.");
 }
 
 /*
@@ -41,20 +99,21 @@ act_report_lost(const char *detail)
  * was made in this transaction, or in this session.  Otherwise an error.
  */
 static void
-act_check_owner(const IdemAct *act, const IdemClaim *claim, bool known,
-				const IdemRow *row)
+act_check_owner(const IdemAct *act, const IdemScope *scope,
+				const IdemClaim *claim, bool known, const IdemRow *row)
 {
 	IdemHold	hold;
 
 	if (!known)
-		act_report_lost("There is no record of the key.");
+		act_report_absent(scope->name);
 
 	hold = idem_row_hold(row);
 	if (act->fence != NULL)
 	{
 		if (row->nulls[IDEM_COL_FENCE] ||
 			DatumGetInt64(row->values[IDEM_COL_FENCE]) != *act->fence)
-			act_report_lost("The record has another fence than the one given.");
+			act_report("Another holder has taken the claim over since, or the fence is not this key's.",
+					   "Stop the work; claim the key again to learn the answer.");
 		return;
 	}
 	if (claim != NULL)
@@ -76,7 +135,7 @@ act_check_owner(const IdemAct *act, const IdemClaim *claim, bool known,
 				 errdetail("The claim is held by a lease that was committed before this transaction."),
 				 errhint("Pass the fence that idem_claim() returned."),
 				 errhidestmt(true)));
-	act_report_lost("The claim was not made in this transaction.");
+	act_report_not_run(row);
 }
 
 static bool
@@ -344,7 +403,7 @@ idem_act_apply(const IdemAct *act)
 
 		known = idem_registry_read(&store, scope.name, act->key, claim,
 								   true, &old);
-		act_check_owner(act, claim, known, &old);
+		act_check_owner(act, &scope, claim, known, &old);
 		if (act_is_repeat(act, &old))
 			break;
 		act_check_in_progress(act, &old);

@@ -240,7 +240,9 @@ claims_check_finished(void)
 						   "%lld idem claims were left unfinished by their transaction",
 						   (unsigned long) unfinished,
 						   (long long) unfinished),
-			 errdetail("A claim that its transaction holds must be completed, failed, retried or released in it."),
+			 IsTransactionBlock() ?
+			 errdetail("A claim that its transaction holds must be completed, failed, retried or released in it.") :
+			 errdetail("The statement was a transaction of its own."),
 			 IsTransactionBlock() ?
 			 errhint("Call idem_complete(), idem_fail(), idem_retry() or idem_release() before the end of the transaction; idem_unfinished() lists what is left.") :
 			 errhint("Claim, work and complete between BEGIN and COMMIT, or claim with a lease."),

@@ -22,6 +22,7 @@
 
 #include "access/htup_details.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
@@ -438,7 +439,8 @@ idem_twin(PG_FUNCTION_ARGS)
 }
 
 /*
- * Name and schema of the twin: as given, else the original's with "_once".
+ * Name and schema of the twin: as given, else the original's with "_once", of
+ * a built-in function in the current schema.
  */
 static void
 wrap_choose_name(Oid function, text *given, char **schema, char **name)
@@ -457,8 +459,21 @@ wrap_choose_name(Oid function, text *given, char **schema, char **name)
 	else
 		DeconstructQualifiedName(textToQualifiedNameList(given),
 								 &given_schema, name);
-	*schema = given_schema != NULL ? given_schema :
-		get_namespace_name(get_func_namespace(function));
+	if (given_schema != NULL)
+		*schema = given_schema;
+	else if (get_func_namespace(function) != PG_CATALOG_NAMESPACE)
+		*schema = get_namespace_name(get_func_namespace(function));
+	else
+	{
+		/* a dump would leave it out beside a built-in function */
+		List	   *path = fetch_search_path(false);
+
+		if (path == NIL)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_SCHEMA),
+					 errmsg("no schema has been selected to create in")));
+		*schema = get_namespace_name(linitial_oid(path));
+	}
 }
 
 /*
