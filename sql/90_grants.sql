@@ -19,7 +19,7 @@ DECLARE
 		'idem_canonical', 'idem_fingerprint', 'idem_child', 'idem_call', 'idem_twin', 'idem_wrap'];
 	operator CONSTANT text[] := ARRAY['idem_forget', 'idem_reopen',
 		'idem_import', 'idem_import_many', 'idem_fence_advance', 'idem_sweep',
-		'idem_attach_once', 'idem_detach_once'];
+		'idem_attach_once', 'idem_detach_once', 'idem_once_row'];
 	target regnamespace;
 	statement text;
 BEGIN

@@ -39,7 +39,7 @@ SELECT 'app', unnest(ARRAY['idem_key', 'idem_claim', 'idem_claim_key', 'idem_com
 UNION ALL
 SELECT 'operator', unnest(ARRAY['idem_forget', 'idem_reopen', 'idem_import',
 	'idem_import_many', 'idem_sweep', 'idem_fence_advance',
-	'idem_attach_once', 'idem_detach_once'])
+	'idem_attach_once', 'idem_detach_once', 'idem_once_row'])
 UNION ALL
 SELECT 'owner', unnest(ARRAY['idem_grant', 'idem_revoke']);
 
