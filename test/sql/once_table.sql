@@ -4,7 +4,6 @@
 CREATE ROLE regress_idem_owner;
 CREATE ROLE regress_idem_writer;
 SELECT idem_grant('regress_idem_owner', 'operator');
-GRANT EXECUTE ON FUNCTION idem_attach_once, idem_detach_once, idem_once_row TO regress_idem_owner;
 GRANT CREATE ON SCHEMA public TO regress_idem_owner;
 
 CREATE VIEW regress_once_keys AS
@@ -157,7 +156,6 @@ RESET ROLE;
 DROP TABLE regress_once;
 DROP VIEW regress_once_keys;
 DELETE FROM idem.key WHERE scope LIKE '%regress_once%';
-REVOKE ALL ON FUNCTION idem_attach_once, idem_detach_once, idem_once_row FROM regress_idem_owner;
 REVOKE CREATE ON SCHEMA public FROM regress_idem_owner;
 SELECT idem_revoke('regress_idem_owner');
 DROP OWNED BY regress_idem_owner, regress_idem_writer;

@@ -5,8 +5,6 @@ CREATE ROLE regress_idem_owner;
 CREATE ROLE regress_idem_other;
 SELECT idem_grant('regress_idem_owner', 'operator');
 SELECT idem_grant('regress_idem_other', 'operator');
-GRANT EXECUTE ON FUNCTION idem_attach_once, idem_detach_once, idem_once_row
-	TO regress_idem_owner, regress_idem_other;
 CREATE SCHEMA regress_once AUTHORIZATION regress_idem_owner;
 GRANT USAGE ON SCHEMA regress_once TO regress_idem_other;
 
@@ -236,8 +234,6 @@ RESET ROLE;
 \set VERBOSITY terse
 DROP SCHEMA regress_once CASCADE;
 DELETE FROM idem.key WHERE scope LIKE 'once.%' OR scope LIKE 'regress_once%';
-REVOKE ALL ON FUNCTION idem_attach_once, idem_detach_once, idem_once_row
-	FROM regress_idem_owner, regress_idem_other;
 SELECT idem_revoke('regress_idem_owner'), idem_revoke('regress_idem_other');
 DROP OWNED BY regress_idem_owner, regress_idem_other;
 DROP ROLE regress_idem_owner, regress_idem_other;
