@@ -245,7 +245,7 @@ rounds_row()
 	fi
 	row "$1" "$2" "$(printf "${4:-%.0f}" "$(column 1 | median)")" \
 		"$(printf "${4:-%.0f}" "$(column 2 | median)")" \
-		"$(printf '%.2f' "$ratio")" "$range" "$3" "$ratio" "$cpu"
+		"$(printf '%.3f' "$ratio")" "$range" "$3" "$ratio" "$cpu"
 }
 
 print_header()
