@@ -77,8 +77,10 @@ do
 	sizes+=("$(sql "SELECT pg_total_relation_size('idem.key')")")
 done
 say "size in kB after each cycle of 20,000 keys:$(printf ' %d' $(printf '%s\n' "${sizes[@]}" | awk '{ print $1 / 1024 }'))"
-growth=$(echo "${sizes[1]} ${sizes[9]}" | awk '{ printf "%.2f", $2 / $1 }')
-row 'table and index, MB, after sweep cycle 2 and 10 (20,000 keys each)' 200 \
-	"$(awk '{ printf "%.1f", $1 / 1048576 }' <<<"${sizes[1]}")" \
+# index pages that a vacuum emptied can be used again after a later one, so the
+# first cycles still grow
+growth=$(echo "${sizes[4]} ${sizes[9]}" | awk '{ printf "%.2f", $2 / $1 }')
+row 'table and index, MB, after sweep cycle 5 and 10 (20,000 keys each)' 200 \
+	"$(awk '{ printf "%.1f", $1 / 1048576 }' <<<"${sizes[4]}")" \
 	"$(awk '{ printf "%.1f", $1 / 1048576 }' <<<"${sizes[9]}")" \
 	"$growth" - '<= 1.10' "$growth"
