@@ -42,6 +42,18 @@ typedef TU_UpdateIndexes IdemIndexesToUpdate;
 					 ACL_USAGE) == ACLCHECK_OK)
 #endif
 
+/* 16 has one place where the costs of vacuum are set up, 18 asks who delays */
+#if PG_VERSION_NUM < 160000
+#define IDEM_VACUUM_COSTS()		(VacuumCostActive = VacuumCostDelay > 0)
+#else
+#define IDEM_VACUUM_COSTS()		VacuumUpdateCosts()
+#endif
+#if PG_VERSION_NUM < 180000
+#define IDEM_VACUUM_DELAY()		vacuum_delay_point()
+#else
+#define IDEM_VACUUM_DELAY()		vacuum_delay_point(false)
+#endif
+
 /* 17 can ask for a stronger mode too */
 #if PG_VERSION_NUM < 170000
 #define IDEM_LOCK_HELD_BY_ME(tag, mode) LockHeldByMe((tag), (mode))

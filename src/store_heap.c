@@ -34,8 +34,10 @@
 #include "catalog/pg_collation.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "storage/procarray.h"
 #include "utils/fmgroids.h"
@@ -45,6 +47,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "catalog.h"
 #include "compat.h"
 #include "store.h"
 
@@ -248,6 +251,78 @@ heap_probe(IdemStore *store, text *scope, text *key, IdemRow *row)
 }
 
 /*
+ * Where finished keys were seen last, so that a session that answers one key
+ * again and again need not descend the index each time.  Only a hint: the
+ * tuple that stands there now has to be a committed version of the very key,
+ * and such a version is the only one.  All hints go when the table changes.
+ */
+#define HINTS	256
+
+static struct
+{
+	uint32		hash;
+	ItemPointerData tid;
+}			hints[HINTS];
+static uint64 hints_epoch;
+
+static uint32
+heap_hint_hash(text *scope, text *key)
+{
+	return hash_combine(hash_bytes((unsigned char *) VARDATA_ANY(key),
+								   VARSIZE_ANY_EXHDR(key)),
+						hash_bytes((unsigned char *) VARDATA_ANY(scope),
+								   VARSIZE_ANY_EXHDR(scope)));
+}
+
+static bool
+heap_same_text(text *a, Datum b)
+{
+	text	   *t = DatumGetTextPP(b);
+
+	return VARSIZE_ANY_EXHDR(a) == VARSIZE_ANY_EXHDR(t) &&
+		memcmp(VARDATA_ANY(a), VARDATA_ANY(t), VARSIZE_ANY_EXHDR(a)) == 0;
+}
+
+static bool
+heap_read_hinted(IdemStore *store, text *scope, text *key, uint32 hash,
+				 IdemRow *row)
+{
+	ItemPointerData tid = hints[hash % HINTS].tid;
+
+	if (hints_epoch != idem_catalog_epoch(IDEM_REL_KEY))
+	{
+		memset(hints, 0, sizeof(hints));
+		hints_epoch = idem_catalog_epoch(IDEM_REL_KEY);
+		return false;
+	}
+	/* our lock keeps the table from being cut shorter after this look */
+	if (hints[hash % HINTS].hash != hash || !ItemPointerIsValid(&tid) ||
+		ItemPointerGetBlockNumber(&tid) >=
+		RelationGetNumberOfBlocks(store->rel) ||
+		!table_tuple_fetch_row_version(store->rel, &tid, &store->dirty,
+									   store->read_slot))
+		return false;
+	if (TransactionIdIsValid(store->dirty.xmin))
+	{
+		ExecClearTuple(store->read_slot);
+		return false;
+	}
+	heap_take_row(store, store->read_slot, row);
+	store->pending = InvalidTransactionId;
+	return heap_same_text(key, row->values[IDEM_COL_KEY]) &&
+		heap_same_text(scope, row->values[IDEM_COL_SCOPE]);
+}
+
+static void
+heap_note_hint(const IdemRow *row, uint32 hash)
+{
+	if (row->nulls[IDEM_COL_FINISHED_AT])
+		return;
+	hints[hash % HINTS].hash = hash;
+	hints[hash % HINTS].tid = row->tid;
+}
+
+/*
  * Moves whenever any transaction ends.
  */
 static uint64
@@ -269,10 +344,16 @@ bool
 idem_heap_read(IdemStore *store, text *scope, text *key, bool sure,
 			   IdemRow *row)
 {
+	uint32		hash = heap_hint_hash(scope, key);
 	uint64		before;
 
-	if (heap_probe(store, scope, key, row))
+	if (heap_read_hinted(store, scope, key, hash, row))
 		return true;
+	if (heap_probe(store, scope, key, row))
+	{
+		heap_note_hint(row, hash);
+		return true;
+	}
 	if (!sure)
 		return false;
 
@@ -300,13 +381,8 @@ idem_heap_read_at(IdemStore *store, ItemPointer tid,
 	heap_take_row(store, store->read_slot, row);
 
 	/* after a rollback the place may be another row's */
-	return !row->nulls[IDEM_COL_KEY] &&
-		DatumGetBool(DirectFunctionCall2Coll(texteq, C_COLLATION_OID,
-											 row->values[IDEM_COL_KEY],
-											 PointerGetDatum(key))) &&
-		DatumGetBool(DirectFunctionCall2Coll(texteq, C_COLLATION_OID,
-											 row->values[IDEM_COL_SCOPE],
-											 PointerGetDatum(scope)));
+	return heap_same_text(key, row->values[IDEM_COL_KEY]) &&
+		heap_same_text(scope, row->values[IDEM_COL_SCOPE]);
 }
 
 /*

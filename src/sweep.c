@@ -2,6 +2,9 @@
  * sweep.c
  *	  idem_sweep: removes what has expired.
  *
+ * It keeps to vacuum_cost_delay as VACUUM does, so that it can be slowed down
+ * where the foreground needs the disk.
+ *
  * There is no index on expiry, since it would have to be maintained by every
  * completion.  Instead a sweep walks the table's blocks from where the last
  * one stopped, a bounded number of blocks at a time, and goes once round at
@@ -22,6 +25,7 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "commands/vacuum.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -41,7 +45,7 @@
 
 PG_FUNCTION_INFO_V1(idem_sweep);
 
-#define BLOCKS_AT_A_TIME	64
+#define BLOCKS_AT_A_TIME	16
 
 typedef struct Sweep
 {
@@ -158,6 +162,7 @@ sweep_heap(Sweep *sweep, BlockNumber start)
 		table_endscan(scan);
 		UnregisterSnapshot(snapshot);
 		MemoryContextReset(sweep->context);
+		IDEM_VACUUM_DELAY();
 
 		/* where max_rows ran out, the same blocks again */
 		if (sweep->removed >= sweep->max_rows)
@@ -371,7 +376,7 @@ sweep_keys(Sweep *sweep)
 	Datum		kind = CStringGetTextDatum("key");
 	bool		owns_position;
 	bool		isnull;
-	BlockNumber position = 0;
+	volatile BlockNumber position = 0;
 
 	if (!sweep->store->direct)
 	{
@@ -386,7 +391,17 @@ sweep_keys(Sweep *sweep)
 		position = (BlockNumber) DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
 															 SPI_tuptable->tupdesc,
 															 1, &isnull));
-	position = sweep_heap(sweep, position);
+	IDEM_VACUUM_COSTS();
+	VacuumCostBalance = 0;
+	PG_TRY();
+	{
+		position = sweep_heap(sweep, position);
+	}
+	PG_FINALLY();
+	{
+		VacuumCostActive = false;
+	}
+	PG_END_TRY();
 	if (owns_position)
 		sweep_execute(sweep, SWEEP_SAVE_POSITION, kind,
 					  Int64GetDatum(position));
