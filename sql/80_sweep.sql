@@ -15,4 +15,4 @@ CREATE FUNCTION idem_sweep(
 ) RETURNS SETOF pg_catalog.record
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_sweep(pg_catalog.int4, pg_catalog.interval) IS
-'For operators: removes records whose time is over, going on where the last sweep stopped, once round at most. max_rows: at most so many (NULL: no limit). budget: for so long (NULL: no limit). Never waits for a lock and never touches a live claim. Returns how many were removed, per kind. Errors: ID400 bad argument.';
+'For operators: removes records whose time is over, going on where the last sweep stopped, once round at most. max_rows: at most so many (NULL: no limit). budget: for so long (NULL: no limit). Never waits for a lock, never touches a live claim, and keeps to vacuum_cost_delay as VACUUM does. Returns how many were removed, per kind. Errors: ID400 bad argument.';
