@@ -5,9 +5,10 @@
  * Everything is one loop: read the row, decide by it, and where the decision
  * is to write, write exactly over the version that was read.  If that version
  * is no longer the latest (CHANGED), the decision is void and the loop goes
- * round; so a takeover never overwrites a result, and a key that vanishes between conflict and read is simply
- * claimed again.  Time is read after each read, hence after each sleep, from
- * the wall clock: a transaction's now() would let dead leases live.
+ * round; so a takeover never overwrites a result, and a key that vanishes
+ * between conflict and read is simply claimed again.  Time is read after each
+ * read, hence after each sleep, from the wall clock: a transaction's now()
+ * would let dead leases live.
  *
  * The fence is drawn after the last sleep before the write that carries it,
  * and where the write itself slept, drawn and written again.  Draw and write
@@ -25,12 +26,9 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "catalog/pg_collation.h"
 #include "commands/sequence.h"
 #include "miscadmin.h"
 #include "port/pg_bswap.h"
-#include "utils/builtins.h"
-#include "utils/fmgrprotos.h"
 #include "utils/timestamp.h"
 
 #include "catalog.h"

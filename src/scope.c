@@ -216,8 +216,8 @@ scope_check_columns(Relation rel)
 
 /*
  * Reads idem.scope anew if it changed, also while this transaction already
- * holds its locks and so would hear of nothing by itself.  The new cache is built beside the old
- * one, which is only given up when the new one is whole.
+ * holds its locks and so would hear of nothing by itself.  The new cache is
+ * built beside the old one, which is only given up when the new one is whole.
  */
 static void
 scope_load(void)

@@ -22,12 +22,35 @@
 
 #include "access/genam.h"
 #include "access/table.h"
+#include "catalog/pg_type.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 #include "catalog.h"
 #include "guc.h"
 #include "store.h"
+
+const Oid	idem_column_types[IDEM_NCOLUMNS] = {
+	[IDEM_COL_SCOPE] = TEXTOID,
+	[IDEM_COL_KEY] = TEXTOID,
+	[IDEM_COL_STATE] = TEXTOID,
+	[IDEM_COL_HOLD] = TEXTOID,
+	[IDEM_COL_ATTEMPT] = INT4OID,
+	[IDEM_COL_FENCE] = INT8OID,
+	[IDEM_COL_LEASE_UNTIL] = TIMESTAMPTZOID,
+	[IDEM_COL_EXPIRES_AT] = TIMESTAMPTZOID,
+	[IDEM_COL_FINGERPRINT] = BYTEAOID,
+	[IDEM_COL_STEP] = TEXTOID,
+	[IDEM_COL_PROGRESS] = JSONBOID,
+	[IDEM_COL_RESPONSE] = TEXTOID,
+	[IDEM_COL_CODE] = INT4OID,
+	[IDEM_COL_CREATED_AT] = TIMESTAMPTZOID,
+	[IDEM_COL_FINISHED_AT] = TIMESTAMPTZOID,
+	[IDEM_COL_FUNCTION] = TEXTOID,
+	[IDEM_COL_RESULT] = TEXTOID,
+	[IDEM_COL_TTL] = INTERVALOID,
+	[IDEM_COL_CLAIMED_AT] = TIMESTAMPTZOID
+};
 
 static bool
 store_index_is_on(Relation index, AttrNumber a, AttrNumber b)

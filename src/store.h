@@ -96,6 +96,7 @@ typedef struct IdemStore
 } IdemStore;
 
 /* store.c */
+extern const Oid idem_column_types[IDEM_NCOLUMNS];
 extern void idem_store_open(IdemStore *store, LOCKMODE lockmode);
 extern void idem_store_close(IdemStore *store);
 extern bool idem_store_read(IdemStore *store, text *scope, text *key,
@@ -130,6 +131,8 @@ extern IdemStoreResult idem_heap_delete(IdemStore *store, const IdemRow *old,
 										const IdemWait *wait);
 
 /* store_sql.c */
+extern struct _SPI_plan *idem_sql_keep_plan(const char *statement, int nparams,
+											const Oid *types);
 extern bool idem_sql_read(IdemStore *store, text *scope, text *key,
 						  IdemRow *row);
 extern bool idem_sql_snapshot_sees(IdemStore *store, const IdemRow *row);

@@ -4,16 +4,16 @@
  *
  * A read is one probe of the primary key with a dirty snapshot, which tells
  * apart what is committed, what is the caller's own, and what another
- * transaction is just inserting (store->pending).  It takes no predicate lock, so that it answers alike at
- * every isolation level, and writes nothing.
+ * transaction is just inserting (store->pending).  It takes no predicate lock,
+ * so that it answers alike at every isolation level, and writes nothing.
  *
- * A new row is inserted speculatively, as INSERT ... ON CONFLICT does: the tuple
- * goes into the heap under a token, its entry into every unique index without
- * an error on conflict, and is taken back where one of them knew the key.  The
- * race that this closes is two sessions that both read "absent": exactly one
- * of them finds no other entry when it puts its own into the index.  Every
- * ready index gets its entry, so that while REINDEX CONCURRENTLY keeps two
- * primary keys, any two sessions still meet in at least one.
+ * A new row is inserted speculatively, as INSERT ...  ON CONFLICT does: the
+ * tuple goes into the heap under a token, its entry into every unique index
+ * without an error on conflict, and is taken back where one of them knew the
+ * key.  The race that this closes is two sessions that both read "absent":
+ * exactly one of them finds no other entry when it puts its own into the
+ * index.  Every ready index gets its entry, so that while REINDEX CONCURRENTLY
+ * keeps two primary keys, any two sessions still meet in at least one.
  *
  * An update or delete names the very version that was read, so that of two
  * that read the same one only the first succeeds.  Where the caller may not
@@ -33,7 +33,6 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_namespace.h"
-#include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
@@ -50,28 +49,6 @@
 #include "catalog.h"
 #include "compat.h"
 #include "store.h"
-
-static const Oid column_types[IDEM_NCOLUMNS] = {
-	[IDEM_COL_SCOPE] = TEXTOID,
-	[IDEM_COL_KEY] = TEXTOID,
-	[IDEM_COL_STATE] = TEXTOID,
-	[IDEM_COL_HOLD] = TEXTOID,
-	[IDEM_COL_ATTEMPT] = INT4OID,
-	[IDEM_COL_FENCE] = INT8OID,
-	[IDEM_COL_LEASE_UNTIL] = TIMESTAMPTZOID,
-	[IDEM_COL_EXPIRES_AT] = TIMESTAMPTZOID,
-	[IDEM_COL_FINGERPRINT] = BYTEAOID,
-	[IDEM_COL_STEP] = TEXTOID,
-	[IDEM_COL_PROGRESS] = JSONBOID,
-	[IDEM_COL_RESPONSE] = TEXTOID,
-	[IDEM_COL_CODE] = INT4OID,
-	[IDEM_COL_CREATED_AT] = TIMESTAMPTZOID,
-	[IDEM_COL_FINISHED_AT] = TIMESTAMPTZOID,
-	[IDEM_COL_FUNCTION] = TEXTOID,
-	[IDEM_COL_RESULT] = TEXTOID,
-	[IDEM_COL_TTL] = INTERVALOID,
-	[IDEM_COL_CLAIMED_AT] = TIMESTAMPTZOID
-};
 
 /*
  * Whether a distributing engine has taken the table over: Citus lists such
@@ -162,7 +139,7 @@ idem_heap_suitable(Relation rel)
 	for (int i = 0; i < IDEM_NCOLUMNS; i++)
 	{
 		if (TupleDescAttr(desc, i)->attisdropped ||
-			TupleDescAttr(desc, i)->atttypid != column_types[i])
+			TupleDescAttr(desc, i)->atttypid != idem_column_types[i])
 			return false;
 	}
 
@@ -209,7 +186,7 @@ heap_take_row(IdemStore *store, TupleTableSlot *slot, IdemRow *row)
 
 /*
  * One probe.  The first version found that is committed or our own is the
- * answer: at most one is, and another's change to it is only noted.
+ * answer: at most one is, whoever may be changing it.
  */
 static bool
 heap_probe(IdemStore *store, text *scope, text *key, IdemRow *row)

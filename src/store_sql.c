@@ -22,7 +22,6 @@
 
 #include "access/htup_details.h"
 #include "access/xact.h"
-#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -103,17 +102,23 @@ static const struct
 	}
 };
 
-static const Oid param_types[NPARAMS] = {
-	TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, INT8OID, TIMESTAMPTZOID,
-	TIMESTAMPTZOID, BYTEAOID, TEXTOID, JSONBOID, TEXTOID, INT4OID,
-	TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, INTERVALOID,
-	TIMESTAMPTZOID,
-	TEXTOID, INT4OID, INT8OID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID,
-	JSONBOID
-};
-
 /* how often 40001 is taken for a stale read before it is passed on */
 #define MAX_STALE_READS		10
+
+/*
+ * A plan that is kept for the session, made while connected to SPI.
+ */
+SPIPlanPtr
+idem_sql_keep_plan(const char *statement, int nparams, const Oid *types)
+{
+	SPIPlanPtr	plan = SPI_prepare(statement, nparams, (Oid *) types);
+
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s",
+			 SPI_result_code_string(SPI_result));
+	SPI_keepplan(plan);
+	return plan;
+}
 
 static SPIPlanPtr
 sql_plan(SqlStatement which)
@@ -122,15 +127,13 @@ sql_plan(SqlStatement which)
 
 	if (plans[which] == NULL)
 	{
-		SPIPlanPtr	plan = SPI_prepare(statements[which].text,
-									   statements[which].nparams,
-									   (Oid *) param_types);
+		Oid			types[NPARAMS];
 
-		if (plan == NULL)
-			elog(ERROR, "SPI_prepare failed: %s",
-				 SPI_result_code_string(SPI_result));
-		SPI_keepplan(plan);
-		plans[which] = plan;
+		memcpy(types, idem_column_types, sizeof(idem_column_types));
+		for (int i = 0; i < NVERSION; i++)
+			types[IDEM_NCOLUMNS + i] = idem_column_types[version_columns[i]];
+		plans[which] = idem_sql_keep_plan(statements[which].text,
+										  statements[which].nparams, types);
 	}
 	return plans[which];
 }
@@ -144,13 +147,13 @@ sql_check_columns(TupleDesc desc)
 {
 	for (int i = 0; i < IDEM_NCOLUMNS; i++)
 	{
-		if (TupleDescAttr(desc, i)->atttypid != param_types[i])
+		if (TupleDescAttr(desc, i)->atttypid != idem_column_types[i])
 			ereport(ERROR,
 					(errcode(ERRCODE_DATATYPE_MISMATCH),
 					 errmsg("column \"%s\" of table \"idem.key\" has type %s, not %s",
 							NameStr(TupleDescAttr(desc, i)->attname),
 							format_type_be(TupleDescAttr(desc, i)->atttypid),
-							format_type_be(param_types[i])),
+							format_type_be(idem_column_types[i])),
 					 errhidestmt(true)));
 	}
 }
@@ -221,7 +224,7 @@ idem_sql_snapshot_sees(IdemStore *store, const IdemRow *row)
 		int16		len;
 		bool		byval;
 
-		get_typlenbyval(param_types[i], &len, &byval);
+		get_typlenbyval(idem_column_types[i], &len, &byval);
 		if (row->nulls[i] != seen.nulls[i] ||
 			(!row->nulls[i] &&
 			 !datumIsEqual(row->values[i], seen.values[i], byval, len)))

@@ -241,17 +241,9 @@ sweep_execute(Sweep *sweep, SweepStatement which, Datum a, Datum b)
 	int			rc;
 
 	if (plans[which] == NULL)
-	{
-		SPIPlanPtr	plan = SPI_prepare(statements[which].text,
-									   statements[which].nparams,
-									   (Oid *) statements[which].types);
-
-		if (plan == NULL)
-			elog(ERROR, "SPI_prepare failed: %s",
-				 SPI_result_code_string(SPI_result));
-		SPI_keepplan(plan);
-		plans[which] = plan;
-	}
+		plans[which] = idem_sql_keep_plan(statements[which].text,
+										  statements[which].nparams,
+										  statements[which].types);
 	idem_catalog_become(sweep->store->rel->rd_rel->relowner, &saved);
 	rc = SPI_execute_snapshot(plans[which], values, NULL, GetLatestSnapshot(),
 							  InvalidSnapshot, false, true, 0);
