@@ -12,13 +12,20 @@ CREATE FUNCTION idem_grant(role pg_catalog.name, level pg_catalog.text DEFAULT '
 	SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	app CONSTANT text[] := ARRAY['idem_key', 'idem_claim', 'idem_claim_key',
-		'idem_complete',
+	app CONSTANT text[] := ARRAY[
+		'idem_key', 'idem_claim', 'idem_claim_key', 'idem_complete',
 		'idem_fail', 'idem_retry', 'idem_release', 'idem_renew', 'idem_step',
 		'idem_unfinished', 'idem_lookup', 'idem_once', 'idem_once_many',
-		'idem_canonical', 'idem_fingerprint', 'idem_child', 'idem_call', 'idem_twin', 'idem_wrap'];
-	operator CONSTANT text[] := ARRAY['idem_forget', 'idem_reopen',
-		'idem_import', 'idem_import_many', 'idem_fence_advance', 'idem_sweep'];
+		'idem_canonical', 'idem_fingerprint', 'idem_child',
+		'idem_call', 'idem_twin', 'idem_wrap'];
+	operator CONSTANT text[] := ARRAY[
+		'idem_forget', 'idem_reopen', 'idem_import', 'idem_import_many',
+		'idem_fence_advance', 'idem_sweep'];
+	types CONSTANT text[] := ARRAY[
+		'idem_claimed'];
+	readable CONSTANT text[] := ARRAY[
+		'held', 'scope'];
+	name text;
 	target regnamespace;
 	statement text;
 BEGIN
@@ -54,11 +61,15 @@ BEGIN
 	LOOP
 		EXECUTE statement;
 	END LOOP;
-	EXECUTE format('GRANT USAGE ON TYPE %s.idem_claimed TO %I', target, role);
+	FOREACH name IN ARRAY types LOOP
+		EXECUTE format('GRANT USAGE ON TYPE %s.%I TO %I', target, name, role);
+	END LOOP;
 
 	IF level = 'operator' THEN
 		EXECUTE format('GRANT USAGE ON SCHEMA idem TO %I', role);
-		EXECUTE format('GRANT SELECT ON idem.held, idem.scope TO %I', role);
+		FOREACH name IN ARRAY readable LOOP
+			EXECUTE format('GRANT SELECT ON idem.%I TO %I', name, role);
+		END LOOP;
 	END IF;
 	RETURN true;
 END
@@ -107,7 +118,7 @@ BEGIN
 				OR (SELECT relkind FROM pg_class WHERE oid = d.objid)
 					IN ('r', 'v', 'S'))
 			AND (d.classid <> 'pg_type'::regclass
-				OR (SELECT typname FROM pg_type WHERE oid = d.objid) = 'idem_claimed')
+				OR (SELECT typname FROM pg_type WHERE oid = d.objid) LIKE 'idem\_%')
 	LOOP
 		EXECUTE statement;
 	END LOOP;

@@ -18,12 +18,16 @@
 
 /* an argument is missing or out of its range */
 #define ERRCODE_IDEM_BAD_ARGUMENT	MAKE_SQLSTATE('I','D','4','0','0')
-/* what an operator's verb names is not there */
+/* the table's row, or the key that an operator's verb names, is not there */
 #define ERRCODE_IDEM_NOT_FOUND		MAKE_SQLSTATE('I','D','4','0','4')
 /* not possible from here: held by someone else, lost, or already ended */
 #define ERRCODE_IDEM_CONFLICT		MAKE_SQLSTATE('I','D','4','0','9')
+/* the version or fence given is not the current one */
+#define ERRCODE_IDEM_STALE			MAKE_SQLSTATE('I','D','4','1','2')
 /* the key was used before for a different request */
 #define ERRCODE_IDEM_MISMATCH		MAKE_SQLSTATE('I','D','4','2','2')
+/* a version is required and was not given */
+#define ERRCODE_IDEM_VERSION_MISSING	MAKE_SQLSTATE('I','D','4','2','8')
 /* the developer's mistake: unfinished claim, undeclared scope, oversize */
 #define ERRCODE_IDEM_MISUSE			MAKE_SQLSTATE('I','D','5','0','0')
 
