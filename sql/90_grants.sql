@@ -20,9 +20,10 @@ DECLARE
 		'idem_call', 'idem_twin', 'idem_wrap'];
 	operator CONSTANT text[] := ARRAY[
 		'idem_forget', 'idem_reopen', 'idem_import', 'idem_import_many',
-		'idem_fence_advance', 'idem_sweep'];
+		'idem_fence_advance', 'idem_sweep',
+		'idem_attach_once', 'idem_detach_once', 'idem_once_row'];
 	types CONSTANT text[] := ARRAY[
-		'idem_claimed'];
+		'idem_claimed', 'idem_inserted'];
 	readable CONSTANT text[] := ARRAY[
 		'held', 'scope'];
 	name text;
@@ -75,7 +76,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idem_grant(pg_catalog.name, pg_catalog.text) IS
-'Lets a role use idem. level: app (the verbs of daily work) or operator (those, and forget, reopen, import, fence_advance, sweep and the views). Only adds. Returns true. Errors: ID400 bad level, 42704 no such role.';
+'Lets a role use idem. level: app (the verbs of daily work) or operator (those, and forget, reopen, import, fence_advance, sweep, attach and the views). Only adds. Returns true. Errors: ID400 bad level, 42704 no such role.';
 
 CREATE FUNCTION idem_revoke(role pg_catalog.name)
 	RETURNS pg_catalog.bool

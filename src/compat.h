@@ -86,4 +86,21 @@ typedef TU_UpdateIndexes IdemIndexesToUpdate;
 #define IDEM_XACT_LOCK_TRY(xid) ConditionalXactLockTableWait((xid), false)
 #endif
 
+/* 16 can leave the datum in the sort's own memory */
+#if PG_VERSION_NUM < 160000
+#define IDEM_TUPLESORT_GETDATUM(sort, value, isnull) \
+	tuplesort_getdatum((sort), true, (value), (isnull), NULL)
+#else
+#define IDEM_TUPLESORT_GETDATUM(sort, value, isnull) \
+	tuplesort_getdatum((sort), true, true, (value), (isnull), NULL)
+#endif
+
+/* 16 has one function for every kind of object */
+#if PG_VERSION_NUM < 160000
+#define IDEM_OWNS_RELATION(relid, role) pg_class_ownercheck((relid), (role))
+#else
+#define IDEM_OWNS_RELATION(relid, role) \
+	object_ownercheck(RelationRelationId, (relid), (role))
+#endif
+
 #endif							/* IDEM_COMPAT_H */

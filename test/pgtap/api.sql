@@ -31,6 +31,8 @@ INSERT INTO expected VALUES
 ('idem_import', 'key text, response text DEFAULT NULL::text, scope text DEFAULT NULL::text, created_at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl interval DEFAULT NULL::interval', 'boolean', 'v', 'u', false),
 ('idem_import_many', 'keys text[], responses text[] DEFAULT NULL::text[], scope text DEFAULT NULL::text, created_at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl interval DEFAULT NULL::interval', 'bigint', 'v', 'u', false),
 ('idem_fence_advance', 'n bigint', 'bigint', 'v', 'u', false),
+('idem_attach_once', 'table_name regclass, columns name[], scope text DEFAULT NULL::text, ttl interval DEFAULT NULL::interval', 'boolean', 'v', 'u', false),
+('idem_detach_once', 'table_name regclass', 'boolean', 'v', 'u', false),
 ('idem_claim_key', 'key text', 'idem_claimed', 'v', 'u', false),
 ('idem_sweep', 'max_rows integer DEFAULT 10000, budget interval DEFAULT NULL::interval', NULL, 'v', 'u', false),
 ('idem_grant', 'role name, level text DEFAULT ''app''::text', 'boolean', 'v', 'u', false),

@@ -38,7 +38,8 @@ SELECT 'app', unnest(ARRAY['idem_key', 'idem_claim', 'idem_claim_key', 'idem_com
 	'idem_fingerprint', 'idem_child', 'idem_call', 'idem_twin', 'idem_wrap'])
 UNION ALL
 SELECT 'operator', unnest(ARRAY['idem_forget', 'idem_reopen', 'idem_import',
-	'idem_import_many', 'idem_sweep', 'idem_fence_advance'])
+	'idem_import_many', 'idem_sweep', 'idem_fence_advance',
+	'idem_attach_once', 'idem_detach_once', 'idem_once_row'])
 UNION ALL
 SELECT 'owner', unnest(ARRAY['idem_grant', 'idem_revoke']);
 
