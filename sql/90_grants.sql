@@ -17,13 +17,15 @@ DECLARE
 		'idem_fail', 'idem_retry', 'idem_release', 'idem_renew', 'idem_step',
 		'idem_unfinished', 'idem_lookup', 'idem_once', 'idem_once_many',
 		'idem_canonical', 'idem_fingerprint', 'idem_child',
-		'idem_call', 'idem_twin', 'idem_wrap'];
+		'idem_call', 'idem_twin', 'idem_wrap',
+		'idem_update', 'idem_delete'];
 	operator CONSTANT text[] := ARRAY[
 		'idem_forget', 'idem_reopen', 'idem_import', 'idem_import_many',
 		'idem_fence_advance', 'idem_sweep',
-		'idem_attach_once', 'idem_detach_once', 'idem_once_row'];
+		'idem_attach_once', 'idem_detach_once', 'idem_once_row',
+		'idem_attach_version', 'idem_detach_version', 'idem_rowversion'];
 	types CONSTANT text[] := ARRAY[
-		'idem_claimed', 'idem_inserted'];
+		'idem_claimed', 'idem_inserted', 'idem_versioned'];
 	readable CONSTANT text[] := ARRAY[
 		'held', 'scope'];
 	name text;
