@@ -134,6 +134,7 @@ COMMENT ON FUNCTION idem_revoke(pg_catalog.name) IS
 SELECT pg_catalog.pg_extension_config_dump('idem.key', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.scope', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.fence', '');
+SELECT pg_catalog.pg_extension_config_dump('idem.token', '');
 
 DO $$
 DECLARE

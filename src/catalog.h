@@ -13,10 +13,10 @@ typedef enum IdemRelation
 	IDEM_REL_KEY,
 	IDEM_REL_SCOPE,
 	IDEM_REL_FENCE,
-	IDEM_REL_SWEEP_STATE
+	IDEM_REL_SWEEP_STATE,
+	IDEM_REL_TOKEN,
+	IDEM_NRELATIONS
 } IdemRelation;
-
-#define IDEM_NRELATIONS		(IDEM_REL_SWEEP_STATE + 1)
 
 /* the caller's identity, while definer work is done */
 typedef struct IdemIdentity
