@@ -146,6 +146,8 @@ store_choose_direct(Relation rel)
 void
 idem_store_open(IdemStore *store, LOCKMODE lockmode)
 {
+	store->context = CurrentMemoryContext;
+	store->owner = CurrentResourceOwner;
 	store->rel = table_open(idem_catalog_relation(IDEM_REL_KEY), lockmode);
 	store->direct = store_choose_direct(store->rel);
 	if (store->direct)

@@ -70,6 +70,8 @@ typedef struct IdemStore
 {
 	Relation	rel;
 	bool		direct;
+	MemoryContext context;		/* of what lives as long as it is open */
+	ResourceOwner owner;
 	IdemDirect	heap;			/* direct way only */
 } IdemStore;
 
