@@ -13,6 +13,7 @@
 #include "catalog.h"
 #include "claims.h"
 #include "compat.h"
+#include "function.h"
 #include "guc.h"
 #include "rowversion.h"
 #include "target.h"
@@ -26,5 +27,6 @@ _PG_init(void)
 	idem_catalog_init();
 	idem_claims_init();
 	idem_rowversion_init();
+	idem_function_cache_init();
 	idem_target_init();
 }
