@@ -59,7 +59,7 @@ typedef struct VersionSlot
 	bool		valid;
 	bool		found;
 	IdemVersion version;
-}			VersionSlot;
+} VersionSlot;
 
 /* kept by the trigger for the length of a statement */
 typedef struct VersionCheck
@@ -67,7 +67,7 @@ typedef struct VersionCheck
 	IdemVersion version;
 	int64		max;
 	void	   *domain;			/* of domain_check() */
-}			VersionCheck;
+} VersionCheck;
 
 static HTAB *versions;
 
@@ -174,7 +174,7 @@ rowversion_refuse_trigger(Relation rel, const char *name)
  */
 static void
 rowversion_take_columns(Relation rel, const Trigger *trigger,
-						IdemVersion * version)
+						IdemVersion *version)
 {
 	List	   *vars;
 	ListCell   *lc;
@@ -211,7 +211,7 @@ rowversion_take_columns(Relation rel, const Trigger *trigger,
 
 static void
 rowversion_take_options(Relation rel, const Trigger *trigger,
-						IdemVersion * version)
+						IdemVersion *version)
 {
 	if (trigger->tgnargs < 1)
 		rowversion_refuse_trigger(rel, trigger->tgname);
@@ -252,7 +252,7 @@ rowversion_is_later(const Trigger *trigger, const Trigger *ours)
  * Reads the table's triggers.  False if none of them keeps a version.
  */
 static bool
-rowversion_read(Relation rel, IdemVersion * version)
+rowversion_read(Relation rel, IdemVersion *version)
 {
 	TriggerDesc *desc = rel->trigdesc;
 	const Trigger *ours = NULL;
@@ -312,7 +312,7 @@ rowversion_slot(Oid relid)
  * What was declared of the table.  False if nothing was.
  */
 bool
-idem_rowversion_find(Relation rel, IdemVersion * version)
+idem_rowversion_find(Relation rel, IdemVersion *version)
 {
 	VersionSlot *slot = rowversion_slot(RelationGetRelid(rel));
 
@@ -396,7 +396,7 @@ rowversion_begin(FunctionCallInfo fcinfo)
 }
 
 static void
-rowversion_report_stale(TriggerData *td, const IdemVersion * version,
+rowversion_report_stale(TriggerData *td, const IdemVersion *version,
 						int64 current, bool isnull, int64 given)
 {
 	ereport(ERROR,
@@ -418,7 +418,7 @@ rowversion_report_stale(TriggerData *td, const IdemVersion * version,
 }
 
 static void
-rowversion_report_missing(TriggerData *td, const IdemVersion * version)
+rowversion_report_missing(TriggerData *td, const IdemVersion *version)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_VERSION_MISSING),
@@ -438,7 +438,7 @@ rowversion_report_missing(TriggerData *td, const IdemVersion * version)
  * Generated columns follow the others, and are not computed yet.
  */
 static bool
-rowversion_only_ignored(TriggerData *td, const IdemVersion * version)
+rowversion_only_ignored(TriggerData *td, const IdemVersion *version)
 {
 	TupleDesc	desc = RelationGetDescr(td->tg_relation);
 
@@ -493,7 +493,7 @@ rowversion_locate(HeapTuple tuple, TupleDesc desc, AttrNumber column)
 }
 
 static int64
-rowversion_fetch(HeapTuple tuple, TupleDesc desc, const IdemVersion * version,
+rowversion_fetch(HeapTuple tuple, TupleDesc desc, const IdemVersion *version,
 				 bool *isnull)
 {
 	char	   *place = rowversion_locate(tuple, desc, version->column);
@@ -514,9 +514,9 @@ rowversion_fetch(HeapTuple tuple, TupleDesc desc, const IdemVersion * version,
  * takes a third of the time of forming the tuple anew.
  */
 static HeapTuple
-rowversion_set(TriggerData *td, VersionCheck * check, int64 value)
+rowversion_set(TriggerData *td, VersionCheck *check, int64 value)
 {
-	const		IdemVersion *version = &check->version;
+	const IdemVersion *version = &check->version;
 	TupleDesc	desc = RelationGetDescr(td->tg_relation);
 	int			column = version->column;
 	Datum		datum = idem_rowversion_to_datum(value, version->base);
@@ -550,7 +550,7 @@ idem_rowversion(PG_FUNCTION_ARGS)
 {
 	TriggerData *td = (TriggerData *) fcinfo->context;
 	VersionCheck *check = (VersionCheck *) fcinfo->flinfo->fn_extra;
-	const		IdemVersion *version;
+	const IdemVersion *version;
 	TupleDesc	desc;
 	Form_pg_attribute att;
 	bool		oldnull;
