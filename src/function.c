@@ -283,7 +283,7 @@ convert_take(IdemFunction *function, const bool *given)
 }
 
 static void
-convert_put_back(IdemFunction *function, IdemConversion *conversion)
+convert_put_back(IdemFunction *function, IdemConversion * conversion)
 {
 	if (function->conversion != NULL)
 		MemoryContextDelete(function->conversion->context);
@@ -295,7 +295,7 @@ convert_put_back(IdemFunction *function, IdemConversion *conversion)
  * The arguments as a record.  Errors quote what they could not convert.
  */
 static HeapTupleHeader
-convert_run(IdemConversion *conversion, Jsonb *arranged)
+convert_run(IdemConversion * conversion, Jsonb *arranged)
 {
 	LOCAL_FCINFO(fcinfo, 1);
 	ReturnSetInfo rsinfo;
@@ -314,7 +314,7 @@ convert_run(IdemConversion *conversion, Jsonb *arranged)
  * The same; where it fails NULL, and the error's SQLSTATE.
  */
 static HeapTupleHeader
-convert_try(IdemConversion *conversion, Jsonb *arranged,
+convert_try(IdemConversion * conversion, Jsonb *arranged,
 			const char **sqlstate)
 {
 	MemoryContext context = CurrentMemoryContext;

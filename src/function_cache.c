@@ -44,14 +44,14 @@ typedef struct FunctionEntry
 {
 	Oid			oid;			/* hash key */
 	IdemFunction *function;		/* NULL: none */
-} FunctionEntry;
+}			FunctionEntry;
 
 /* gives a function back when the memory context goes */
 typedef struct FunctionUse
 {
 	MemoryContextCallback callback;
 	IdemFunction *function;
-} FunctionUse;
+}			FunctionUse;
 
 /* functions by the text that names them: a hint, whose entry has to agree */
 #define NAMES	64
@@ -266,7 +266,7 @@ function_check_privileges(const IdemFunction *function)
  * The entry is no longer the table's; it goes when its last user does.
  */
 static void
-function_give_up(FunctionEntry *entry)
+function_give_up(FunctionEntry * entry)
 {
 	IdemFunction *function = entry->function;
 
