@@ -72,6 +72,7 @@ typedef struct Change
 	char	   *nulls;
 	Oid		   *types;			/* of those after the key */
 	int			nextra;
+	bool		unversioned;	/* the row read has none: NOT NULL was dropped */
 	const char *head;
 	StringInfoData middle;
 	StringInfoData tail;
@@ -359,6 +360,7 @@ change_read(Change *change, bool lock, int64 *version, Datum *current,
 		return false;
 	datum = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
 						  &isnull);
+	change->unversioned = isnull;
 	*version = isnull ? 0 :
 		idem_rowversion_from_datum(datum, change->column.base);
 	*current = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2,
@@ -438,7 +440,7 @@ change_apply(Change *change, FunctionCallInfo fcinfo, const char *done)
 		else if (!change_read(change, false, &version, &current,
 							  &current_isnull))
 			outcome = "missing";
-		else if (version != change->version)
+		else if (version != change->version || change->unversioned)
 			outcome = "stale";
 		else if (locked || attempt > MAX_ATTEMPTS)
 			change_refuse_suppressed(change);
@@ -456,7 +458,7 @@ change_apply(Change *change, FunctionCallInfo fcinfo, const char *done)
 	}
 	SPI_finish();
 
-	if (strcmp(outcome, "missing") != 0)
+	if (strcmp(outcome, "missing") != 0 && !change->unversioned)
 	{
 		values[OUT_VERSION] = Int64GetDatum(version);
 		nulls[OUT_VERSION] = false;
