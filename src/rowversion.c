@@ -129,8 +129,8 @@ idem_rowversion_to_datum(int64 value, Oid base)
  * Whether a trigger function is the one in this file, whatever its name and
  * schema.
  */
-bool
-idem_rowversion_is_ours(Oid function)
+static bool
+rowversion_is_ours(Oid function)
 {
 	FmgrInfo	flinfo;
 
@@ -139,11 +139,11 @@ idem_rowversion_is_ours(Oid function)
 }
 
 /*
- * Whether it is one of idem's trigger functions, none of which changes a
- * version.  Only a superuser makes functions in C.
+ * Whether it is one of idem's trigger functions, in its schema; none of them
+ * changes a version.  Only a superuser makes functions in C.
  */
-static bool
-rowversion_is_harmless(Oid function, Oid schema)
+bool
+idem_rowversion_is_harmless(Oid function, Oid schema)
 {
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	Form_pg_proc form;
@@ -244,8 +244,8 @@ rowversion_is_later(const Trigger *trigger, const Trigger *ours)
 		 trigger->tgenabled == TRIGGER_FIRES_ALWAYS ||
 		 (trigger->tgenabled == TRIGGER_FIRES_ON_REPLICA &&
 		  ours->tgenabled != TRIGGER_FIRES_ON_ORIGIN)) &&
-		!rowversion_is_harmless(trigger->tgfoid,
-								get_func_namespace(ours->tgfoid));
+		!idem_rowversion_is_harmless(trigger->tgfoid,
+									 get_func_namespace(ours->tgfoid));
 }
 
 /*
@@ -272,7 +272,7 @@ rowversion_read(Relation rel, IdemVersion *version)
 		else if (TRIGGER_FOR_BEFORE(trigger->tgtype) &&
 				 TRIGGER_FOR_ROW(trigger->tgtype) &&
 				 TRIGGER_FOR_UPDATE(trigger->tgtype) &&
-				 idem_rowversion_is_ours(trigger->tgfoid))
+				 rowversion_is_ours(trigger->tgfoid))
 		{
 			ours = trigger;
 			version->trigger = trigger->tgoid;
