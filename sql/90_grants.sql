@@ -18,16 +18,21 @@ DECLARE
 		'idem_unfinished', 'idem_lookup', 'idem_once', 'idem_once_many',
 		'idem_canonical', 'idem_fingerprint', 'idem_child',
 		'idem_call', 'idem_twin', 'idem_wrap',
-		'idem_update', 'idem_delete'];
+		'idem_update', 'idem_delete',
+		'idem_lease_acquire', 'idem_lease_renew', 'idem_lease_release',
+		'idem_lease_guard'];
 	operator CONSTANT text[] := ARRAY[
 		'idem_forget', 'idem_reopen', 'idem_import', 'idem_import_many',
 		'idem_fence_advance', 'idem_sweep',
 		'idem_attach_once', 'idem_detach_once', 'idem_once_row',
-		'idem_attach_version', 'idem_detach_version', 'idem_rowversion'];
+		'idem_attach_version', 'idem_detach_version', 'idem_rowversion',
+		'idem_lease_break', 'idem_attach_fence', 'idem_detach_fence',
+		'idem_fence_check'];
 	types CONSTANT text[] := ARRAY[
-		'idem_claimed', 'idem_inserted', 'idem_versioned'];
+		'idem_claimed', 'idem_inserted', 'idem_versioned',
+		'idem_lease_acquired', 'idem_lease_renewed'];
 	readable CONSTANT text[] := ARRAY[
-		'held', 'scope'];
+		'held', 'scope', 'lease_held'];
 	name text;
 	target regnamespace;
 	statement text;
@@ -135,6 +140,7 @@ SELECT pg_catalog.pg_extension_config_dump('idem.key', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.scope', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.fence', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.token', '');
+SELECT pg_catalog.pg_extension_config_dump('idem.lease', '');
 
 DO $$
 DECLARE

@@ -15,6 +15,7 @@ typedef enum IdemRelation
 	IDEM_REL_FENCE,
 	IDEM_REL_SWEEP_STATE,
 	IDEM_REL_TOKEN,
+	IDEM_REL_LEASE,
 	IDEM_NRELATIONS
 } IdemRelation;
 

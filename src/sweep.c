@@ -99,7 +99,11 @@ static IdemSweepKind kinds[] =
 	},
 	SWEEP_WHERE("token", IDEM_REL_TOKEN,
 				"expires_at OPERATOR(pg_catalog.<=)"
-				" ($3 OPERATOR(pg_catalog.-) '24 h'::pg_catalog.interval)")
+				" ($3 OPERATOR(pg_catalog.-) '24 h'::pg_catalog.interval)"),
+	SWEEP_WHERE("lease", IDEM_REL_LEASE,
+				"until OPERATOR(pg_catalog.<=) ($3 OPERATOR(pg_catalog.-)"
+				" CASE WHEN released THEN '1 h'::pg_catalog.interval"
+				" ELSE '24 h'::pg_catalog.interval END)")
 };
 
 #define NKINDS		lengthof(kinds)

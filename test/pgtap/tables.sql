@@ -11,6 +11,14 @@ SELECT has_schema('idem');
 SELECT has_table('idem', 'key', 'table idem.key');
 SELECT has_table('idem', 'scope', 'table idem.scope');
 SELECT has_view('idem', 'held', 'view idem.held');
+SELECT has_table('idem', 'lease', 'table idem.lease');
+SELECT has_view('idem', 'lease_held', 'view idem.lease_held');
+SELECT columns_are('idem', 'lease', ARRAY['name', 'owner', 'fence', 'since', 'until', 'released']);
+SELECT columns_are('idem', 'lease_held', ARRAY['name', 'owner', 'fence', 'since', 'until']);
+SELECT col_is_pk('idem', 'lease', 'name', 'primary key of idem.lease');
+SELECT is(
+	(SELECT count(*)::int FROM pg_index WHERE indrelid = 'idem.lease'::regclass),
+	1, 'no index covers what renewing changes');
 SELECT has_sequence('idem', 'fence', 'sequence idem.fence');
 
 SELECT col_type_is('idem', 'key', c, t, format('idem.key.%s is %s', c, t))
