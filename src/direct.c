@@ -18,8 +18,7 @@
  *
  * An update or delete names the very version that was read, so that of two
  * that read the same one only the first succeeds.  Where the caller may not
- * sleep for ever, a row that others have to do with is locked first, because
- * that can be bounded.
+ * sleep for ever, the row is locked first, because that can be bounded.
  *
  * Nobody's privileges are looked at: whoever calls has judged them.
  */
@@ -621,32 +620,24 @@ idem_direct_update(IdemDirect *table, ItemPointer tid, Datum *values,
 	LockTupleMode lockmode;
 	IdemIndexesToUpdate indexes;
 	IdemStoreResult result;
-	TM_Result	status;
 	TupleTableSlot *slot;
 
 	/* a version that this very command wrote may be replaced too */
 	CommandCounterIncrement();
 
-	/* mostly nobody is there, and no lock of its own is needed */
-	slot = direct_form_slot(table, values, nulls);
-	status = table_tuple_update(table->rel, &old, slot,
-								GetCurrentCommandId(true),
-								GetActiveSnapshot(), InvalidSnapshot,
-								wait->forever, &failure, &lockmode, &indexes);
-	if (status == TM_BeingModified)
+	if (!wait->forever)
 	{
 		result = idem_direct_lock(table, &old, LockTupleNoKeyExclusive, wait);
 		if (result != IDEM_STORE_OK)
-		{
-			ExecClearTuple(slot);
 			return result;
-		}
-		status = table_tuple_update(table->rel, &old, slot,
-									GetCurrentCommandId(true),
-									GetActiveSnapshot(), InvalidSnapshot,
-									true, &failure, &lockmode, &indexes);
 	}
-	result = direct_result(status);
+
+	slot = direct_form_slot(table, values, nulls);
+	result = direct_result(table_tuple_update(table->rel, &old, slot,
+											  GetCurrentCommandId(true),
+											  GetActiveSnapshot(),
+											  InvalidSnapshot, true, &failure,
+											  &lockmode, &indexes));
 	if (result == IDEM_STORE_OK)
 	{
 		if (IDEM_INDEXES_NEED_ENTRY(indexes))

@@ -14,12 +14,10 @@
  *	takeover,	FOR UPDATE first, which KEY SHARE does not let through: a new
  *	break		holder, or nobody, comes only after the last guard has ended
  *
- * The one takeover that takes no lock is of a released version that nobody
- * has locked.  It cannot pass a guard by: one that had its lock when the lease
- * was released stands on the released version as well, since an update carries
- * KEY SHARE locks over; one that comes later reads the row once more when it
- * has its lock, and finds it released.  A lease that ran out is always locked,
- * because a guard could come later by a clock that was set back.
+ * A guard that got its lock while the lease was being released stands on the
+ * released version too, since an update carries KEY SHARE locks over.  But the
+ * version that it locked may already be an old one; so it reads the row once
+ * more when it has its lock.
  *
  * The fence is drawn after the last sleep, and a row is never deleted but by
  * a sweep long after its end, so that fences of one name grow.
@@ -228,7 +226,7 @@ acquire_write(IdemLeases *leases, Acquisition *a, bool there, bool grant,
 static IdemStoreResult
 acquire_take(IdemLeases *leases, Acquisition *a, bool there, bool grant)
 {
-	TimestampTz began = GetCurrentTimestamp();
+	TimestampTz began;
 	IdemStoreResult result;
 
 	if (there && IsolationUsesXactSnapshot() &&
@@ -236,16 +234,21 @@ acquire_take(IdemLeases *leases, Acquisition *a, bool there, bool grant)
 		  idem_leases_snapshot_sees_fence(leases, a->name, &a->lease)))
 		lease_report_old_snapshot();
 
-	if (there && grant && (!a->lease.released || a->lease.has_xmax))
+	if (there && grant)
 	{
 		result = idem_leases_lock(leases, &a->lease, LockTupleExclusive,
 								  &a->wait);
 		if (result != IDEM_STORE_OK)
 			return result;
+		result = acquire_write(leases, a, there, grant, &idem_wait_forever);
+		if (result != IDEM_STORE_OK)
+			elog(ERROR, "lease was changed although it was locked");
+		return result;
 	}
+	began = GetCurrentTimestamp();
 	result = acquire_write(leases, a, there, grant, &a->wait);
 
-	/* the write may have slept: fence and times are of before that */
+	/* the update may have slept: its times are of before that */
 	if (result == IDEM_STORE_OK && there &&
 		GetCurrentTimestamp() - began >= BRIEF &&
 		acquire_write(leases, a, true, grant,

@@ -126,7 +126,6 @@ leases_unpack(HeapTuple tuple, const Datum *values, const bool *nulls,
 	lease->released = DatumGetBool(values[COL_RELEASED]);
 	lease->tid = tuple->t_self;
 	lease->xmin = HeapTupleHeaderGetXmin(tuple->t_data);
-	lease->has_xmax = !(tuple->t_data->t_infomask & HEAP_XMAX_INVALID);
 }
 
 static void
@@ -226,7 +225,6 @@ leases_note(IdemLeases *leases, text *name, IdemLease *lease)
 	Datum		key = PointerGetDatum(name);
 
 	lease->xmin = GetCurrentTransactionId();
-	lease->has_xmax = false;
 	idem_direct_note(&hints, idem_direct_hash(&leases->direct, &key),
 					 &lease->tid);
 }

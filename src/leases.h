@@ -19,7 +19,6 @@ typedef struct IdemLease
 	bool		released;		/* nobody's, whatever until says */
 	ItemPointerData tid;
 	TransactionId xmin;			/* who wrote this version */
-	bool		has_xmax;		/* somebody locks it, or writes the next */
 } IdemLease;
 
 typedef struct IdemLeases
