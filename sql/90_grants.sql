@@ -17,7 +17,7 @@ DECLARE
 		'idem_fail', 'idem_retry', 'idem_release', 'idem_renew', 'idem_step',
 		'idem_unfinished', 'idem_lookup', 'idem_once', 'idem_once_many',
 		'idem_canonical', 'idem_fingerprint', 'idem_child',
-		'idem_call', 'idem_twin', 'idem_wrap',
+		'idem_call', 'idem_twin', 'idem_wrap', 'idem_window',
 		'idem_update', 'idem_delete',
 		'idem_lease_acquire', 'idem_lease_renew', 'idem_lease_release',
 		'idem_lease_guard'];
@@ -29,7 +29,7 @@ DECLARE
 		'idem_lease_break', 'idem_attach_fence', 'idem_detach_fence',
 		'idem_fence_check'];
 	types CONSTANT text[] := ARRAY[
-		'idem_claimed', 'idem_inserted', 'idem_versioned',
+		'idem_claimed', 'idem_windowed', 'idem_inserted', 'idem_versioned',
 		'idem_lease_acquired', 'idem_lease_renewed'];
 	readable CONSTANT text[] := ARRAY[
 		'held', 'scope', 'lease_held'];
@@ -138,6 +138,7 @@ COMMENT ON FUNCTION idem_revoke(pg_catalog.name) IS
 
 SELECT pg_catalog.pg_extension_config_dump('idem.key', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.scope', '');
+SELECT pg_catalog.pg_extension_config_dump('idem.window_hit', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.fence', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.token', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.lease', '');

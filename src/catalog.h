@@ -16,6 +16,7 @@ typedef enum IdemRelation
 	IDEM_REL_SWEEP_STATE,
 	IDEM_REL_TOKEN,
 	IDEM_REL_LEASE,
+	IDEM_REL_WINDOW_HIT,
 	IDEM_NRELATIONS
 } IdemRelation;
 

@@ -54,6 +54,7 @@ INSERT INTO expected VALUES
 ('idem_twin', 'function regprocedure, key text, VARIADIC args "any"', NULL, 'v', 'u', false),
 ('idem_attach_version', 'table_name regclass, column_name name, mode text DEFAULT ''read''::text, strict boolean DEFAULT false, retryable boolean DEFAULT false, ignore name[] DEFAULT NULL::name[]', 'boolean', 'v', 'u', false),
 ('idem_detach_version', 'table_name regclass', 'boolean', 'v', 'u', false),
+('idem_window', 'key text, span interval, scope text DEFAULT NULL::text, max integer DEFAULT 1, wait interval DEFAULT NULL::interval', 'idem_windowed', 'v', 'u', false),
 ('idem_update', 'table_name regclass, id "any", version bigint, changes jsonb', 'idem_versioned', 'v', 'u', false),
 ('idem_update', 'table_name regclass, id text, version bigint, changes jsonb', 'idem_versioned', 'v', 'u', false),
 ('idem_delete', 'table_name regclass, id "any", version bigint', 'idem_versioned', 'v', 'u', false),
@@ -81,6 +82,7 @@ CREATE TEMP VIEW lookup AS SELECT * FROM idem_lookup('k');
 CREATE TEMP VIEW unfinished AS SELECT * FROM idem_unfinished();
 CREATE TEMP VIEW lease_acquired AS SELECT * FROM idem_lease_acquire('k', '1 h');
 CREATE TEMP VIEW lease_renewed AS SELECT * FROM idem_lease_renew('k', '1 h', 1);
+CREATE TEMP VIEW windowed AS SELECT * FROM idem_window('k', '1 s');
 CREATE TEMP VIEW versioned AS SELECT * FROM idem_update('pg_class', 'a', 1, '{}');
 CREATE TEMP VIEW sweep AS SELECT * FROM idem_sweep();
 CREATE FUNCTION pg_temp.columns(relation text) RETURNS text LANGUAGE sql AS $$
@@ -98,6 +100,7 @@ SELECT is(pg_temp.columns('lease_acquired'),
 	'run boolean, outcome text, fence bigint, until timestamp with time zone, retry_after integer',
 	'columns of idem_lease_acquire');
 SELECT is(pg_temp.columns('lease_renewed'), 'outcome text, until timestamp with time zone', 'columns of idem_lease_renew');
+SELECT is(pg_temp.columns('windowed'), 'allowed boolean, count integer, retry_after integer', 'columns of idem_window');
 SELECT is(pg_temp.columns('versioned'), 'outcome text, version bigint, current jsonb', 'columns of idem_update');
 SELECT is(pg_temp.columns('sweep'), 'kind text, removed bigint', 'columns of idem_sweep');
 
