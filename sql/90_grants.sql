@@ -18,6 +18,7 @@ DECLARE
 		'idem_unfinished', 'idem_lookup', 'idem_once', 'idem_once_many',
 		'idem_canonical', 'idem_fingerprint', 'idem_child',
 		'idem_call', 'idem_twin', 'idem_wrap', 'idem_window',
+		'idem_token_issue', 'idem_token_use', 'idem_token_peek',
 		'idem_update', 'idem_delete',
 		'idem_lease_acquire', 'idem_lease_renew', 'idem_lease_release',
 		'idem_lease_guard'];

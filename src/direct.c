@@ -1,7 +1,7 @@
 /*
  * direct.c
- *	  A plain table with a primary key of text columns, reached through the
- *	  table and index access methods.
+ *	  A plain table with a primary key, reached through the table and index
+ *	  access methods.
  *
  * A read is one probe of the primary key with a dirty snapshot, which tells
  * apart what is committed, what is the caller's own, and what another
@@ -37,6 +37,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_namespace.h"
+#include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
@@ -86,7 +87,7 @@ direct_has_foreign_planner(Oid relid)
 
 /*
  * Whether every index is one that direct_insert_entries() can serve, and the
- * primary key is on the first "nkeys" columns in the "C" collation, immediate
+ * primary key is on the first "nkeys" columns, compared byte by byte, immediate
  * and valid.
  */
 static bool
@@ -114,7 +115,8 @@ direct_indexes_are_plain(Relation rel, int nkeys)
 			for (int i = 0; plain && i < nkeys; i++)
 			{
 				if (form->indkey.values[i] != i + 1 ||
-					index->rd_indcollation[i] != C_COLLATION_OID)
+					(OidIsValid(index->rd_indcollation[i]) &&
+					 index->rd_indcollation[i] != C_COLLATION_OID))
 					plain = false;
 			}
 		}
@@ -209,6 +211,60 @@ idem_direct_expect_many(IdemDirect *table)
 }
 
 /*
+ * Opens a table of idem's own for which there is no other way.
+ */
+void
+idem_direct_open_own(IdemDirect *table, IdemDirectKind *kind,
+					 LOCKMODE lockmode)
+{
+	Relation	rel = table_open(idem_catalog_relation(kind->relation),
+								 lockmode);
+
+	if (kind->relid != RelationGetRelid(rel) ||
+		kind->epoch != idem_catalog_epoch(kind->relation))
+	{
+		/* the epoch first: what changes while we look is looked at again */
+		kind->relid = InvalidOid;
+		kind->epoch = idem_catalog_epoch(kind->relation);
+		if (!idem_direct_suitable(rel, kind->natts, kind->types, kind->nkeys))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("table \"idem.%s\" cannot be reached directly",
+							kind->name),
+					 errdetail("It is not a plain table with its declared columns and primary key, or it has triggers, rules, row security, constraints or indexes that would be passed over."),
+					 errhint("Take back what was changed on the table."),
+					 errtable(rel),
+					 errhidestmt(true)));
+		kind->relid = RelationGetRelid(rel);
+	}
+	idem_direct_open(table, rel, kind->nkeys, lockmode);
+}
+
+void
+idem_direct_close_own(IdemDirect *table)
+{
+	idem_direct_close(table);
+	table_close(table->rel, NoLock);
+}
+
+/*
+ * How a key column is compared.
+ */
+static RegProcedure
+direct_equality(IdemDirect *table, int column)
+{
+	switch (TupleDescAttr(RelationGetDescr(table->rel), column)->atttypid)
+	{
+		case INT4OID:
+			return F_INT4EQ;
+		case BYTEAOID:
+			return F_BYTEAEQ;
+		default:
+			return F_TEXTEQ;
+	}
+}
+
+/*
  * Copies the tuple in the slot out of its buffer and takes it apart.
  */
 static HeapTuple
@@ -233,7 +289,8 @@ direct_probe(IdemDirect *table, const Datum *key, Datum *values, bool *nulls)
 	bool		found = false;
 
 	for (int i = 0; i < table->nkeys; i++)
-		ScanKeyInit(&skey[i], i + 1, BTEqualStrategyNumber, F_TEXTEQ, key[i]);
+		ScanKeyInit(&skey[i], i + 1, BTEqualStrategyNumber,
+					direct_equality(table, i), key[i]);
 
 	/* what the scan allocates on the way lives as long as the scan */
 	caller = MemoryContextSwitchTo(table->context);
@@ -271,9 +328,17 @@ direct_is_row_of(const IdemDirect *table, const Datum *key,
 {
 	for (int i = 0; i < table->nkeys; i++)
 	{
-		text	   *a = DatumGetTextPP(key[i]);
-		text	   *b = DatumGetTextPP(values[i]);
+		text	   *a;
+		text	   *b;
 
+		if (TupleDescAttr(RelationGetDescr(table->rel), i)->attbyval)
+		{
+			if (key[i] != values[i])
+				return false;
+			continue;
+		}
+		a = DatumGetTextPP(key[i]);
+		b = DatumGetTextPP(values[i]);
 		if (VARSIZE_ANY_EXHDR(a) != VARSIZE_ANY_EXHDR(b) ||
 			memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) != 0)
 			return false;

@@ -1,6 +1,6 @@
 /*
  * direct.h
- *	  A plain table with a primary key of text columns, reached without SQL.
+ *	  A plain table with a primary key, reached without SQL.
  */
 #ifndef IDEM_DIRECT_H
 #define IDEM_DIRECT_H
@@ -14,6 +14,7 @@
 #include "utils/resowner.h"
 #include "utils/snapshot.h"
 
+#include "catalog.h"
 #include "wait.h"
 
 typedef enum IdemStoreResult
@@ -42,7 +43,21 @@ typedef struct IdemDirect
 } IdemDirect;
 
 /* the most key columns that a table may have */
-#define IDEM_DIRECT_MAX_KEYS	2
+#define IDEM_DIRECT_MAX_KEYS	3
+
+/* one of idem's own tables that is reached in no other way */
+typedef struct IdemDirectKind
+{
+	IdemRelation relation;
+	const char *name;
+	int			natts;
+	const Oid  *types;
+	int			nkeys;
+
+	/* for which state of which relation it was found suitable */
+	Oid			relid;
+	uint64		epoch;
+} IdemDirectKind;
 
 /* where a session saw rows last; static, hence zeroed */
 #define IDEM_HINTS		256
@@ -63,6 +78,9 @@ extern void idem_direct_open(IdemDirect *table, Relation rel, int nkeys,
 							 LOCKMODE lockmode);
 extern void idem_direct_close(IdemDirect *table);
 extern void idem_direct_expect_many(IdemDirect *table);
+extern void idem_direct_open_own(IdemDirect *table, IdemDirectKind *kind,
+								 LOCKMODE lockmode);
+extern void idem_direct_close_own(IdemDirect *table);
 extern HeapTuple idem_direct_probe(IdemDirect *table, const Datum *key,
 								   bool sure, Datum *values, bool *nulls);
 extern HeapTuple idem_direct_fetch(IdemDirect *table, ItemPointer tid,

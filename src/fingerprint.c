@@ -47,9 +47,6 @@ PG_FUNCTION_INFO_V1(idem_fingerprint);
 #define FINGERPRINT_VERSION			1
 #define FINGERPRINT_PREFIX			"1."
 
-/* 32 bytes in base64 without padding */
-#define FINGERPRINT_BASE64_LEN		43
-
 /* numeric's wire format: four 16-bit fields, then digits of base 10000 */
 #define WIRE_HEADER_LEN				8
 #define WIRE_NEGATIVE				0x4000
@@ -613,15 +610,15 @@ idem_fingerprint_call(const char *identity, Jsonb *arguments)
 }
 
 /*
- * A digest in base64 with the alphabet for URLs, without padding.
+ * 32 bytes in base64 with the alphabet for URLs, without padding or terminator.
  */
-static void
-fingerprint_base64(const uint8 *digest, char *printed)
+void
+idem_digest_print(const uint8 *digest, char *printed)
 {
 	static const char alphabet[] =
 	"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-	for (int i = 0; i < FINGERPRINT_BASE64_LEN; i++)
+	for (int i = 0; i < IDEM_DIGEST_PRINT_LEN; i++)
 	{
 		int			bit = i * 6;
 		int			pair = digest[bit / 8] << 8;
@@ -661,11 +658,11 @@ idem_fingerprint(PG_FUNCTION_ARGS)
 {
 	Jsonb	   *document = PG_GETARG_JSONB_P(0);
 	uint8		digest[PG_SHA256_DIGEST_LENGTH];
-	char		printed[sizeof(FINGERPRINT_PREFIX) + FINGERPRINT_BASE64_LEN] =
+	char		printed[sizeof(FINGERPRINT_PREFIX) + IDEM_DIGEST_PRINT_LEN] =
 	FINGERPRINT_PREFIX;
 
 	fingerprint_digest(document, digest);
-	fingerprint_base64(digest, printed + strlen(FINGERPRINT_PREFIX));
+	idem_digest_print(digest, printed + strlen(FINGERPRINT_PREFIX));
 	PG_FREE_IF_COPY(document, 0);
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(printed, sizeof(printed) - 1));
 }

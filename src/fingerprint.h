@@ -12,6 +12,11 @@ extern void idem_canonical_append(StringInfo buf, JsonbContainer *document);
 extern bytea *idem_fingerprint_jsonb(Jsonb *document);
 extern bytea *idem_fingerprint_call(const char *identity, Jsonb *arguments);
 extern void idem_digest_append_part(StringInfo buf, const char *part, int len);
+
+/* 32 bytes in base64 without padding */
+#define IDEM_DIGEST_PRINT_LEN	43
+
 extern void idem_digest(const char *data, int len, uint8 *digest);
+extern void idem_digest_print(const uint8 *digest, char *printed);
 
 #endif							/* IDEM_FINGERPRINT_H */

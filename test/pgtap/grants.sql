@@ -37,6 +37,7 @@ SELECT 'app', unnest(ARRAY['idem_key', 'idem_claim', 'idem_claim_key', 'idem_com
 	'idem_once', 'idem_once_many', 'idem_unfinished', 'idem_canonical',
 	'idem_fingerprint', 'idem_child', 'idem_call', 'idem_twin', 'idem_wrap', 'idem_window',
 	'idem_update', 'idem_delete',
+	'idem_token_issue', 'idem_token_use', 'idem_token_peek',
 	'idem_lease_acquire', 'idem_lease_renew', 'idem_lease_release', 'idem_lease_guard'])
 UNION ALL
 SELECT 'operator', unnest(ARRAY['idem_forget', 'idem_reopen', 'idem_import',

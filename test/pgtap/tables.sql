@@ -69,6 +69,13 @@ SELECT is(
 SELECT ok(NOT seqcycle, 'and does not cycle')
 FROM pg_sequence WHERE seqrelid = 'idem.fence'::regclass;
 
+SELECT col_type_is('idem', 'token', c, t, format('idem.token.%s is %s', c, t))
+FROM (VALUES
+	('hash', 'bytea'), ('created_at', 'timestamp with time zone'),
+	('expires_at', 'timestamp with time zone'), ('used_at', 'timestamp with time zone'),
+	('purpose', 'text'), ('subject', 'text'), ('fingerprint', 'bytea')) AS v (c, t);
+SELECT col_is_pk('idem', 'token', 'hash', 'primary key of idem.token');
+
 SELECT col_type_is('idem', 'scope', c, t, format('idem.scope.%s is %s', c, t))
 FROM (VALUES
 	('hold', 'text'), ('lease', 'interval'), ('ttl', 'interval'),
