@@ -130,6 +130,22 @@ is($node->safe_psql($db, qq{SELECT idem_token_peek('$one', 'storm', 'alice')}),
 	$_->quit foreach ($s1, $s2);
 }
 
+# Its time runs out while a use sleeps behind one that then rolls back.
+{
+	my ($s1, $s2) = map { session($node, $db) } 1 .. 2;
+	my $pid = session_pid($s2);
+	my $short = $node->safe_psql($db, q{SELECT idem_token_issue('short', ttl => '1 s')});
+
+	is(ask($s1, qq{BEGIN; SELECT idem_token_use('$short', 'short')}), 'consumed', 'in time');
+	ask_later($s2, qq{SELECT idem_token_use('$short', 'short', request => '[1]')});
+	wait_blocked($node, $pid);
+	ask($s1, 'SELECT pg_sleep(1.1); ROLLBACK');
+	is(answer($s2), 'expired', 'too late by the end of the sleep');
+	is( $node->safe_psql($db, q{SELECT count(*), count(used_at), count(fingerprint) FROM idem.token WHERE purpose = 'short'}),
+		'1|0|0', 'and not used');
+	$_->quit foreach ($s1, $s2);
+}
+
 # Standby: looks are answered, the rest is 25006.
 $node->backup('base');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
