@@ -120,7 +120,7 @@ direct_indexes_are_plain(Relation rel, int nkeys)
 					plain = false;
 			}
 		}
-		index_close(index, NoLock);
+		index_close(index, AccessShareLock);
 	}
 	list_free(indexes);
 	return plain;
