@@ -26,7 +26,7 @@ CREATE TABLE idem.key (
 	result pg_catalog.text,
 	ttl pg_catalog.interval,
 	claimed_at pg_catalog.timestamptz,
-	PRIMARY KEY (scope, key)
+	PRIMARY KEY (key, scope)
 ) WITH (fillfactor = 45);
 COMMENT ON TABLE idem.key IS 'one row per idempotency key; written by the idem verbs only';
 COMMENT ON COLUMN idem.key.state IS 'open, in_progress, completed or failed';

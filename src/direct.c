@@ -87,8 +87,8 @@ direct_has_foreign_planner(Oid relid)
 
 /*
  * Whether every index is one that direct_insert_entries() can serve, and the
- * primary key is on the first "nkeys" columns, compared byte by byte, immediate
- * and valid.
+ * primary key is on the first "nkeys" columns, in whichever order, compared
+ * byte by byte, immediate and valid.
  */
 static bool
 direct_indexes_are_plain(Relation rel, int nkeys)
@@ -114,7 +114,8 @@ direct_indexes_are_plain(Relation rel, int nkeys)
 				plain = false;
 			for (int i = 0; plain && i < nkeys; i++)
 			{
-				if (form->indkey.values[i] != i + 1 ||
+				if (form->indkey.values[i] < 1 ||
+					form->indkey.values[i] > nkeys ||
 					(OidIsValid(index->rd_indcollation[i]) &&
 					 index->rd_indcollation[i] != C_COLLATION_OID))
 					plain = false;
@@ -289,8 +290,12 @@ direct_probe(IdemDirect *table, const Datum *key, Datum *values, bool *nulls)
 	bool		found = false;
 
 	for (int i = 0; i < table->nkeys; i++)
+	{
+		int			column = table->pk->rd_index->indkey.values[i] - 1;
+
 		ScanKeyInit(&skey[i], i + 1, BTEqualStrategyNumber,
-					direct_equality(table, i), key[i]);
+					direct_equality(table, column), key[column]);
+	}
 
 	/* what the scan allocates on the way lives as long as the scan */
 	caller = MemoryContextSwitchTo(table->context);

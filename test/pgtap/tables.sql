@@ -34,7 +34,7 @@ FROM (VALUES
 	('result', 'text'), ('ttl', 'interval'),
 	('claimed_at', 'timestamp with time zone')) AS v (c, t);
 SELECT has_column('idem', 'key', 'fingerprint', 'idem.key.fingerprint');
-SELECT col_is_pk('idem', 'key', ARRAY['scope', 'key'], 'primary key of idem.key');
+SELECT col_is_pk('idem', 'key', ARRAY['key', 'scope'], 'primary key of idem.key');
 SELECT col_not_null('idem', 'key', c, c || ' is not null')
 FROM unnest(ARRAY['scope', 'key', 'state', 'attempt', 'created_at']) AS c;
 SELECT is(
