@@ -22,21 +22,40 @@ COMMENT ON FUNCTION idem_call(pg_catalog.text, pg_catalog.regprocedure, pg_catal
 'Runs a function once per key, in the caller''s transaction, and returns its result as JSON; called again with the same key it returns the stored result. args: a JSON object by parameter name, or an array by position. ttl, wait: as idem_claim(). Needs EXECUTE on the function. Errors: ID400 bad argument, ID409 key failed before or held by someone else after wait, ID422 key used before for another function or other arguments, ID500 same key around the call, undeclared scope or result too large, and whatever the function raises.';
 
 CREATE FUNCTION idem_twin(
-	function pg_catalog.regprocedure,
+	function pg_catalog.text,
 	key pg_catalog.text
 ) RETURNS SETOF pg_catalog.record
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION idem_twin(pg_catalog.regprocedure, pg_catalog.text) IS
+COMMENT ON FUNCTION idem_twin(pg_catalog.text, pg_catalog.text) IS
 'What the body of a twin made by idem_wrap() calls; for a function without parameters.';
 
 CREATE FUNCTION idem_twin(
-	function pg_catalog.regprocedure,
+	function pg_catalog.text,
 	key pg_catalog.text,
 	VARIADIC args pg_catalog."any"
 ) RETURNS SETOF pg_catalog.record
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION idem_twin(pg_catalog.regprocedure, pg_catalog.text, "any") IS
-'What the body of a twin made by idem_wrap() calls: as idem_call(), for typed arguments and a typed result.';
+COMMENT ON FUNCTION idem_twin(pg_catalog.text, pg_catalog.text, "any") IS
+'What the body of a twin made by idem_wrap() calls: as idem_call(), for typed arguments and a typed result, which is a set or has several columns.';
+
+CREATE FUNCTION idem_twin_value(
+	function pg_catalog.text,
+	key pg_catalog.text,
+	result pg_catalog.anyelement
+) RETURNS pg_catalog.anyelement
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION idem_twin_value(pg_catalog.text, pg_catalog.text, anyelement) IS
+'What the body of a twin made by idem_wrap() calls; for a function without parameters whose result is one value.';
+
+CREATE FUNCTION idem_twin_value(
+	function pg_catalog.text,
+	key pg_catalog.text,
+	result pg_catalog.anyelement,
+	VARIADIC args pg_catalog."any"
+) RETURNS pg_catalog.anyelement
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION idem_twin_value(pg_catalog.text, pg_catalog.text, anyelement, "any") IS
+'What the body of a twin made by idem_wrap() calls: as idem_call(), for typed arguments and one typed value as result. result: a NULL of its type.';
 
 CREATE FUNCTION idem_wrap(
 	function pg_catalog.regprocedure,

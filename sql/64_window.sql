@@ -8,7 +8,7 @@ CREATE UNLOGGED TABLE idem.window_hit (
 	key pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
 	hits pg_catalog.timestamptz[] NOT NULL,
 	expires_at pg_catalog.timestamptz NOT NULL,
-	PRIMARY KEY (scope, key)
+	PRIMARY KEY (key, scope)
 ) WITH (fillfactor = 50);
 ALTER TABLE idem.window_hit ALTER COLUMN hits SET STORAGE EXTERNAL;
 COMMENT ON TABLE idem.window_hit IS 'one row per key of idem_window(); a crash empties it; written by idem_window() only';

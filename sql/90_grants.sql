@@ -17,7 +17,7 @@ DECLARE
 		'idem_fail', 'idem_retry', 'idem_release', 'idem_renew', 'idem_step',
 		'idem_unfinished', 'idem_lookup', 'idem_once', 'idem_once_many',
 		'idem_canonical', 'idem_fingerprint', 'idem_child',
-		'idem_call', 'idem_twin', 'idem_wrap', 'idem_window',
+		'idem_call', 'idem_twin', 'idem_twin_value', 'idem_wrap', 'idem_window',
 		'idem_token_issue', 'idem_token_use', 'idem_token_peek',
 		'idem_update', 'idem_delete',
 		'idem_lease_acquire', 'idem_lease_renew', 'idem_lease_release',

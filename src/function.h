@@ -43,6 +43,9 @@ typedef struct IdemFunction
 	TupleDesc	resultdesc;		/* of a composite result, else NULL */
 	FmgrInfo	flinfo;			/* to be copied */
 	struct FuncExpr *expr;		/* over parameters */
+	char	   *result_type;	/* as a record names it */
+	bool		settings_matter;	/* to what its values look like as text */
+	bool		result_has_cast;	/* to JSON, made by a user */
 } IdemFunction;
 
 typedef void (*IdemFunctionSink) (Datum value, bool isnull, void *arg);
@@ -57,6 +60,7 @@ typedef struct IdemFunctionJson
 
 /* function_cache.c */
 extern void idem_function_cache_init(void);
+extern bool idem_function_has_cast(Oid type);
 extern IdemFunction *idem_function_acquire(Oid oid);
 extern IdemFunction *idem_function_acquire_named(text *name);
 

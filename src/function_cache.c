@@ -18,6 +18,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/transam.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
@@ -26,6 +27,7 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
+#include "parser/parse_coerce.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
@@ -77,6 +79,7 @@ idem_function_cache_init(void)
 	CacheRegisterSyscacheCallback(PROCOID, function_catalog_changed, 0);
 	CacheRegisterSyscacheCallback(TYPEOID, function_catalog_changed, 0);
 	CacheRegisterSyscacheCallback(ATTNUM, function_catalog_changed, 0);
+	CacheRegisterSyscacheCallback(CASTSOURCETARGET, function_catalog_changed, 0);
 	CacheRegisterSyscacheCallback(NAMESPACEOID, function_catalog_changed, 0);
 }
 
@@ -151,6 +154,101 @@ function_take_arguments(HeapTuple tuple, IdemFunction *function)
 	if (!isnull)
 		function->defaults = castNode(List,
 									  stringToNode(TextDatumGetCString(defaults)));
+}
+
+/*
+ * The result type in words, with every type qualified.
+ */
+static char *
+function_result_type(const IdemFunction *function)
+{
+	char	   *type;
+
+	if (function->rettype == RECORDOID)
+	{
+		StringInfoData buf;
+
+		initStringInfo(&buf);
+		for (int i = 0; i < function->resultdesc->natts; i++)
+			appendStringInfo(&buf, "%s%s", i > 0 ? "," : "",
+							 format_type_be_qualified(TupleDescAttr(function->resultdesc, i)->atttypid));
+		type = psprintf("record(%s)", buf.data);
+	}
+	else
+		type = format_type_be_qualified(function->rettype);
+	return function->retset ? psprintf("setof %s", type) : type;
+}
+
+/*
+ * Whether a value of the type looks alike as text under all settings.
+ */
+static bool
+function_is_steady_type(Oid type)
+{
+	switch (type)
+	{
+		case BOOLOID:
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+		case NUMERICOID:
+		case TEXTOID:
+		case VARCHAROID:
+		case BPCHAROID:
+		case NAMEOID:
+		case UUIDOID:
+		case JSONOID:
+		case JSONBOID:
+		case VOIDOID:
+			return true;
+	}
+	return false;
+}
+
+/*
+ * What a twin needs to know of the types.
+ */
+static void
+function_look_at_types(IdemFunction *function)
+{
+	bool		quote_all = quote_all_identifiers;
+
+	function->settings_matter = !function_is_steady_type(function->rettype);
+	for (int i = 0; i < function->nargs; i++)
+	{
+		if (!function_is_steady_type(function->argtypes[i]))
+			function->settings_matter = true;
+	}
+	function->result_has_cast = idem_function_has_cast(function->rettype);
+
+	quote_all_identifiers = false;
+	PG_TRY();
+	{
+		function->result_type = function_result_type(function);
+	}
+	PG_FINALLY();
+	{
+		quote_all_identifiers = quote_all;
+	}
+	PG_END_TRY();
+}
+
+/*
+ * Whether to_json() of the type, or of an array of it, runs a cast that a user
+ * made.
+ */
+bool
+idem_function_has_cast(Oid type)
+{
+	Oid			element = get_base_element_type(type);
+	Oid			cast;
+
+	if (OidIsValid(element))
+		type = element;
+	type = getBaseType(type);
+	return type >= FirstNormalObjectId &&
+		find_coercion_pathway(JSONOID, type, COERCION_EXPLICIT,
+							  &cast) == COERCION_PATH_FUNC;
 }
 
 /*
@@ -248,6 +346,7 @@ function_build(Oid oid)
 	else if (function->rettype == RECORDOID)
 		function_refuse(function->identity, "Its result type is not a definite one.");
 	function_prepare_call(function);
+	function_look_at_types(function);
 	MemoryContextSwitchTo(caller);
 	return function;
 }

@@ -2,10 +2,10 @@
  * wrap.c
  *	  SQL functions idem_wrap and idem_twin: typed twins of functions.
  *
- * A twin is an SQL function of the caller's, with the original's parameters
+ * A twin is a PL/pgSQL function of the caller's, with the original's parameters
  * and result type behind one more parameter, the key.  Its body calls
- * idem_twin(), which is idem_call() for values that are typed already, and
- * which returns what the original returned the first time: value for value,
+ * idem_twin_value() or idem_twin(), which are idem_call() for values that are
+ * typed already, and return what the original returned the first time: value for value,
  * since beside the JSON it keeps each value's type output text, written and
  * read under pinned settings.  JSON alone would lose digits of floats, bounds
  * of arrays and JSON nulls.
@@ -45,6 +45,7 @@
 #include "errors.h"
 
 PG_FUNCTION_INFO_V1(idem_twin);
+PG_FUNCTION_INFO_V1(idem_twin_value);
 PG_FUNCTION_INFO_V1(idem_wrap);
 
 /* the twin's own parameter, in front of the original's */
@@ -52,12 +53,14 @@ PG_FUNCTION_INFO_V1(idem_wrap);
 
 /*
  * Pins all settings that a type's output or input could follow, until
- * AtEOXact_GUC() of the level returned.
+ * AtEOXact_GUC() of the level returned.  What a user made may look up other
+ * objects by search_path, so that a cast of his runs under the caller's.
  */
 static int
-twin_pin_settings(void)
+twin_pin_settings(bool search_path)
 {
 	static const char *const settings[][2] = {
+		{"search_path", "pg_catalog, pg_temp"},
 		{"datestyle", "ISO, YMD"},
 		{"intervalstyle", "postgres"},
 		{"timezone", "UTC"},
@@ -67,12 +70,11 @@ twin_pin_settings(void)
 		{"quote_all_identifiers", "off"},
 		{"xmlbinary", "base64"},
 		{"xmloption", "content"},
-		{"lc_monetary", "C"},
-		{"search_path", "pg_catalog, pg_temp"}
+		{"lc_monetary", "C"}
 	};
 	int			nestlevel = NewGUCNestLevel();
 
-	for (int i = 0; i < lengthof(settings); i++)
+	for (int i = search_path ? 0 : 1; i < lengthof(settings); i++)
 		(void) set_config_option(settings[i][0], settings[i][1],
 								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
 								 true, 0, false);
@@ -83,10 +85,11 @@ twin_pin_settings(void)
 typedef struct TwinResult
 {
 	const IdemFunction *function;
-	ReturnSetInfo *rsinfo;
+	ReturnSetInfo *rsinfo;		/* NULL: one value is asked for */
+	Datum		value;
+	bool		isnull;
 	IdemFunctionJson json;
 	ArrayBuildState *texts;
-	bool		pinned;			/* settings */
 	Oid			output;			/* of the result type */
 	Oid			input;
 	Oid			input_param;
@@ -101,7 +104,12 @@ twin_return(TwinResult *result, Datum value, bool isnull)
 {
 	TupleDesc	desc = result->function->resultdesc;
 
-	if (result->function->rettype == RECORDOID)
+	if (result->rsinfo == NULL)
+	{
+		result->value = value;
+		result->isnull = isnull;
+	}
+	else if (result->function->rettype == RECORDOID)
 	{
 		Datum	   *values = palloc(desc->natts * sizeof(Datum));
 		bool	   *nulls = palloc(desc->natts * sizeof(bool));
@@ -132,47 +140,28 @@ static void
 twin_take_value(Datum value, bool isnull, void *arg)
 {
 	TwinResult *result = (TwinResult *) arg;
+	const IdemFunction *function = result->function;
 	Datum		printed = (Datum) 0;
+	int			nestlevel = 0;
 
-	/* the function is through by now; idem_call_run() ends this level too */
-	if (!result->pinned)
-		(void) twin_pin_settings();
-	result->pinned = true;
-
-	idem_function_json_add(value, isnull, &result->json);
+	if (function->result_has_cast)
+	{
+		nestlevel = twin_pin_settings(false);
+		idem_function_json_add(value, isnull, &result->json);
+		AtEOXact_GUC(true, nestlevel);
+	}
+	if (function->settings_matter)
+		nestlevel = twin_pin_settings(true);
+	if (!function->result_has_cast)
+		idem_function_json_add(value, isnull, &result->json);
 	if (!isnull)
 		printed = CStringGetTextDatum(OidOutputFunctionCall(result->output,
 															value));
+	if (function->settings_matter)
+		AtEOXact_GUC(true, nestlevel);
 	result->texts = accumArrayResult(result->texts, printed, isnull, TEXTOID,
 									 CurrentMemoryContext);
 	twin_return(result, value, isnull);
-}
-
-/*
- * The result type as the record names it.
- */
-static char *
-twin_result_type(const IdemFunction *function)
-{
-	int			nestlevel = twin_pin_settings();
-	char	   *type;
-
-	if (function->rettype == RECORDOID)
-	{
-		StringInfoData buf;
-
-		initStringInfo(&buf);
-		for (int i = 0; i < function->resultdesc->natts; i++)
-			appendStringInfo(&buf, "%s%s", i > 0 ? "," : "",
-							 format_type_be_qualified(TupleDescAttr(function->resultdesc, i)->atttypid));
-		type = psprintf("record(%s)", buf.data);
-	}
-	else
-		type = format_type_be_qualified(function->rettype);
-	if (function->retset)
-		type = psprintf("setof %s", type);
-	AtEOXact_GUC(true, nestlevel);
-	return type;
 }
 
 static text *
@@ -190,7 +179,7 @@ twin_record_result(TwinResult *result)
 	getTypeOutputInfo(TEXTARRAYOID, &output, &is_varlena);
 	literal = OidOutputFunctionCall(output, texts);
 	return cstring_to_text(psprintf("%s\n%s",
-									twin_result_type(result->function),
+									result->function->result_type,
 									literal));
 }
 
@@ -233,7 +222,7 @@ twin_replay(TwinResult *result, const IdemRow *recorded)
 {
 	char	   *text_form;
 	char	   *literal;
-	char	   *type = twin_result_type(result->function);
+	const char *type = result->function->result_type;
 	Datum	   *elems;
 	bool	   *nulls;
 	int			nelems;
@@ -265,7 +254,7 @@ twin_replay(TwinResult *result, const IdemRow *recorded)
 				 errhint("idem_call() returns the recorded result as JSON."),
 				 errhidestmt(true)));
 
-	nestlevel = twin_pin_settings();
+	nestlevel = twin_pin_settings(true);
 	getTypeInputInfo(TEXTARRAYOID, &input, &input_param);
 	deconstruct_array(DatumGetArrayTypeP(OidInputFunctionCall(input, literal,
 															  input_param,
@@ -285,49 +274,109 @@ twin_replay(TwinResult *result, const IdemRow *recorded)
 }
 
 /*
- * The arguments of a twin, whose types must be the original's.
+ * A json value as jsonb, so that it counts by what it says; NULL if jsonb does
+ * not take it.
  */
 static Jsonb *
-twin_take_arguments(FunctionCallInfo fcinfo, const IdemFunction *function,
-					Datum *values, bool *nulls)
+twin_try_jsonb(const char *json)
+{
+	MemoryContext context = CurrentMemoryContext;
+	Jsonb	   *volatile jsonb = NULL;
+
+	PG_TRY();
+	{
+		jsonb = DatumGetJsonbP(DirectFunctionCall1(jsonb_in,
+												   CStringGetDatum(json)));
+	}
+	PG_CATCH();
+	{
+		(void) idem_function_reword(context);
+	}
+	PG_END_TRY();
+	return jsonb;
+}
+
+/*
+ * Appends member "name" for an argument.  A JSON null is not the NULL that
+ * it would look like, and json that jsonb does not take counts by its text;
+ * both stand under another name.
+ */
+static void
+twin_append_argument(StringInfo buf, int n, Oid type, Datum value,
+					 bool isnull)
+{
+	char	   *json = NULL;
+	Jsonb	   *jsonb = NULL;
+
+	if (!isnull && type == JSONOID)
+	{
+		json = TextDatumGetCString(value);
+		jsonb = twin_try_jsonb(json);
+	}
+	else if (!isnull && type == JSONBOID)
+		jsonb = DatumGetJsonbP(value);
+
+	if (json != NULL && jsonb == NULL)
+	{
+		appendStringInfo(buf, "\"%d text\":", n);
+		escape_json(buf, json);
+	}
+	else if (jsonb != NULL && JB_ROOT_IS_SCALAR(jsonb) &&
+			 getIthJsonbValueFromContainer(&jsonb->root, 0)->type == jbvNull)
+		appendStringInfo(buf, "\"%d json\":null", n);
+	else
+	{
+		appendStringInfo(buf, "\"%d\":", n);
+		idem_function_append_json(buf, type, value, isnull);
+	}
+}
+
+/*
+ * The arguments of a twin, which begin at "first", and whose types must be the
+ * original's.
+ */
+static Jsonb *
+twin_take_arguments(FunctionCallInfo fcinfo, int first,
+					const IdemFunction *function, Datum *values, bool *nulls)
 {
 	MemoryContext context = CurrentMemoryContext;
 	Jsonb	   *volatile arguments = NULL;
 	StringInfoData buf;
-	int			nestlevel;
 
-	if (PG_NARGS() - 2 != function->nargs)
+	if (PG_NARGS() - first != function->nargs)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 				 errmsg("function %s has %d parameters, not %d",
-						function->identity, function->nargs, PG_NARGS() - 2),
+						function->identity, function->nargs,
+						PG_NARGS() - first),
 				 errhint("Wrap it anew with idem_wrap()."),
 				 errhidestmt(true)));
 
-	nestlevel = twin_pin_settings();
 	initStringInfo(&buf);
 	appendStringInfoChar(&buf, '{');
 	for (int i = 0; i < function->nargs; i++)
 	{
-		if (get_fn_expr_argtype(fcinfo->flinfo, i + 2) != function->argtypes[i])
+		Oid			type = function->argtypes[i];
+		int			nestlevel = 0;
+
+		if (get_fn_expr_argtype(fcinfo->flinfo, i + first) != type)
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 					 errmsg("argument %d of function %s has another type",
 							i + 1, function->identity),
 					 errhint("Wrap it anew with idem_wrap()."),
 					 errhidestmt(true)));
-		nulls[i] = PG_ARGISNULL(i + 2);
-		values[i] = nulls[i] ? (Datum) 0 : PG_GETARG_DATUM(i + 2);
-		appendStringInfo(&buf, "%s\"%d\":", i > 0 ? "," : "", i + 1);
-		/* json may hold what jsonb cannot; it counts by its text */
-		if (function->argtypes[i] == JSONOID && !nulls[i])
-			escape_json(&buf, TextDatumGetCString(values[i]));
-		else
-			idem_function_append_json(&buf, function->argtypes[i], values[i],
-									  nulls[i]);
+		nulls[i] = PG_ARGISNULL(i + first);
+		values[i] = nulls[i] ? (Datum) 0 : PG_GETARG_DATUM(i + first);
+		if (i > 0)
+			appendStringInfoChar(&buf, ',');
+		if (function->settings_matter)
+			nestlevel = twin_pin_settings(!idem_function_has_cast(type));
+		twin_append_argument(&buf, i + 1, type, values[i], nulls[i]);
+		if (function->settings_matter)
+			AtEOXact_GUC(true, nestlevel);
 	}
 	appendStringInfoChar(&buf, '}');
-	AtEOXact_GUC(true, nestlevel);
 
 	PG_TRY();
 	{
@@ -376,14 +425,24 @@ twin_fits(const IdemFunction *function, TupleDesc desc)
 }
 
 static void
-twin_prepare_result(TwinResult *result, FunctionCallInfo fcinfo,
-					const IdemFunction *function)
+twin_refuse_result(const IdemFunction *function)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_MISUSE),
+			 errmsg("function %s does not return what its twin does",
+					function->identity),
+			 errhint("Drop the twin, and wrap the function anew with idem_wrap()."),
+			 errhidestmt(true)));
+}
+
+static void
+twin_prepare_result(TwinResult *result, const IdemFunction *function)
 {
 	bool		is_varlena;
 
 	memset(result, 0, sizeof(TwinResult));
 	result->function = function;
-	result->rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	result->isnull = true;
 	result->typmod = -1;
 	if (function->rettype == RECORDOID)
 		result->typmod = function->resultdesc->tdtypmod;
@@ -393,53 +452,89 @@ twin_prepare_result(TwinResult *result, FunctionCallInfo fcinfo,
 		getTypeInputInfo(function->rettype, &result->input,
 						 &result->input_param);
 	}
-
-	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	if (!twin_fits(function, result->rsinfo->setDesc))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_MISUSE),
-				 errmsg("function %s does not return what its twin does",
-						function->identity),
-				 errhint("Drop the twin, and wrap the function anew with idem_wrap()."),
-				 errhidestmt(true)));
 }
 
-/*
- * idem_twin(function, key, arguments ...) -> SETOF record
- *
- * Called by the body of a twin, with a column list of the result: one column
- * of the result type, or those of an anonymous record.
- */
-Datum
-idem_twin(PG_FUNCTION_ARGS)
+static void
+twin_prepare_call(FunctionCallInfo fcinfo, IdemCall *call)
 {
-	IdemCall	call;
-	TwinResult	result;
-	Datum		values[FUNC_MAX_ARGS];
-	bool		nulls[FUNC_MAX_ARGS];
-
-	idem_call_prepare(&call, PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1),
+	idem_call_prepare(call, PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1),
 					  NULL);
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 				 errmsg("argument \"function\" is missing"),
 				 errhidestmt(true)));
-	call.function = idem_function_acquire(PG_GETARG_OID(0));
-	twin_prepare_result(&result, fcinfo, call.function);
-	call.arguments = twin_take_arguments(fcinfo, call.function,
-										 values, nulls);
+	call->function = idem_function_acquire_named(PG_GETARG_TEXT_PP(0));
+}
 
-	if (!idem_call_begin(&call))
-		twin_replay(&result, &call.row);
-	else
+/*
+ * Runs or replays, with the arguments that begin at "first".
+ */
+static void
+twin_call(FunctionCallInfo fcinfo, int first, IdemCall *call,
+		  TwinResult *result)
+{
+	Datum		values[FUNC_MAX_ARGS];
+	bool		nulls[FUNC_MAX_ARGS];
+
+	call->arguments = twin_take_arguments(fcinfo, first, call->function,
+										  values, nulls);
+	if (!idem_call_begin(call))
 	{
-		idem_function_json_begin(&result.json, call.function);
-		idem_call_run(&call, values, nulls, twin_take_value, &result);
-		idem_call_end(&call, idem_function_json_end(&result.json),
-					  twin_record_result(&result));
+		twin_replay(result, &call->row);
+		return;
 	}
+	idem_function_json_begin(&result->json, call->function);
+	idem_call_run(call, values, nulls, twin_take_value, result);
+	idem_call_end(call, idem_function_json_end(&result->json),
+				  twin_record_result(result));
+}
+
+/*
+ * idem_twin(function, key, arguments ...) -> SETOF record
+ *
+ * Called by the body of a twin whose result is a set or an anonymous record,
+ * with a column list: one column of the result type, or the record's.
+ */
+Datum
+idem_twin(PG_FUNCTION_ARGS)
+{
+	IdemCall	call;
+	TwinResult	result;
+
+	twin_prepare_call(fcinfo, &call);
+	twin_prepare_result(&result, call.function);
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	result.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	if (!twin_fits(call.function, result.rsinfo->setDesc))
+		twin_refuse_result(call.function);
+	twin_call(fcinfo, 2, &call, &result);
 	PG_RETURN_NULL();
+}
+
+/*
+ * idem_twin_value(function, key, NULL, arguments ...) -> the type of that NULL
+ *
+ * Called by the body of a twin whose result is one value; of a function that
+ * returns void a NULL boolean.
+ */
+Datum
+idem_twin_value(PG_FUNCTION_ARGS)
+{
+	IdemCall	call;
+	TwinResult	result;
+	Oid			type = get_fn_expr_rettype(fcinfo->flinfo);
+
+	twin_prepare_call(fcinfo, &call);
+	twin_prepare_result(&result, call.function);
+	if (call.function->retset ||
+		type != (call.function->rettype == VOIDOID ?
+				 BOOLOID : call.function->rettype))
+		twin_refuse_result(call.function);
+	twin_call(fcinfo, 3, &call, &result);
+	if (result.isnull)
+		PG_RETURN_NULL();
+	PG_RETURN_DATUM(result.value);
 }
 
 /*
@@ -463,6 +558,15 @@ wrap_choose_name(Oid function, text *given, char **schema, char **name)
 	else
 		DeconstructQualifiedName(textToQualifiedNameList(given),
 								 &given_schema, name);
+	if (given_schema != NULL &&
+		(strcmp(given_schema, "pg_temp") == 0 ||
+		 isAnyTempNamespace(get_namespace_oid(given_schema, true))))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("a twin cannot be temporary"),
+				 errdetail("What it recorded outlasts the session."),
+				 errhint("Name a schema that is not temporary."),
+				 errhidestmt(true)));
 	if (given_schema != NULL)
 		*schema = given_schema;
 	else if (get_func_namespace(function) != PG_CATALOG_NAMESPACE)
@@ -481,7 +585,8 @@ wrap_choose_name(Oid function, text *given, char **schema, char **name)
 }
 
 /*
- * The column list that the twin's body reads the result through.
+ * The column list that the twin's body reads the result through: "r", or "c1",
+ * "c2" and so on.
  */
 static char *
 wrap_result_columns(const IdemFunction *function)
@@ -494,30 +599,94 @@ wrap_result_columns(const IdemFunction *function)
 
 	initStringInfo(&buf);
 	for (int i = 0; i < function->resultdesc->natts; i++)
-	{
-		Form_pg_attribute column = TupleDescAttr(function->resultdesc, i);
-
-		appendStringInfo(&buf, "%s%s %s", i > 0 ? ", " : "",
-						 quote_identifier(NameStr(column->attname)),
-						 format_type_be_qualified(column->atttypid));
-	}
+		appendStringInfo(&buf, "%sc%d %s", i > 0 ? ", " : "", i + 1,
+						 format_type_be_qualified(TupleDescAttr(function->resultdesc, i)->atttypid));
 	return buf.data;
 }
 
+/*
+ * The original's parameters as PL/pgSQL numbers them in the twin, where the key
+ * is the first: those that go in, as a list, and those that come out.
+ */
+static void
+wrap_number_parameters(Oid oid, StringInfo in, List **out)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(oid));
+	Oid		   *types;
+	char	  **names;
+	char	   *modes;
+	int			nall;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for function %u", oid);
+	nall = get_func_arg_info(tuple, &types, &names, &modes);
+	for (int i = 0; i < nall; i++)
+	{
+		char		mode = modes == NULL ? PROARGMODE_IN : modes[i];
+
+		if (mode != PROARGMODE_OUT && mode != PROARGMODE_TABLE)
+			appendStringInfo(in, ", $%d", i + 2);
+		if (mode == PROARGMODE_OUT || mode == PROARGMODE_INOUT)
+			*out = lappend_int(*out, i + 2);
+	}
+	ReleaseSysCache(tuple);
+}
+
+/* the first line of a body says whose twin it is */
+#define BODY_MARK	"-- the twin of "
+
+/*
+ * The body, in PL/pgSQL, whose plan a session keeps.  The original is named in
+ * text, since a constant of it in a kept plan would outlive it.
+ */
 static char *
 wrap_body(const IdemFunction *function, Oid own_schema)
 {
-	StringInfoData buf;
+	const char *schema = quote_identifier(get_namespace_name(own_schema));
+	const char *original = quote_literal_cstr(function->identity);
+	bool		is_void = function->rettype == VOIDOID;
+	bool		is_row = function->rettype == RECORDOID;
+	StringInfoData body;
+	StringInfoData in;
+	List	   *out = NIL;
+	ListCell   *lc;
 
-	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT %s FROM %s.idem_twin(%s::pg_catalog.regprocedure, $1",
-					 function->rettype == RECORDOID ? "*" : "r",
-					 quote_identifier(get_namespace_name(own_schema)),
-					 quote_literal_cstr(function->identity));
-	for (int i = 0; i < function->nargs; i++)
-		appendStringInfo(&buf, ", $%d", i + 2);
-	appendStringInfo(&buf, ") AS t(%s)", wrap_result_columns(function));
-	return buf.data;
+	initStringInfo(&in);
+	wrap_number_parameters(function->oid, &in, &out);
+
+	initStringInfo(&body);
+	appendStringInfo(&body, BODY_MARK "%s\n#variable_conflict use_column\n",
+					 original);
+	if (is_void)
+		appendStringInfoString(&body, "DECLARE\n\tdone pg_catalog.bool;\n");
+	else if (is_row && !function->retset)
+		appendStringInfoString(&body, "DECLARE\n\tresult pg_catalog.record;\n");
+	appendStringInfoString(&body, "BEGIN\n\t");
+
+	if (function->retset || is_row)
+		appendStringInfo(&body, "%s FROM %s.idem_twin(%s, $1%s) AS t(%s);\n",
+						 !function->retset ? "SELECT * INTO result" :
+						 is_row ? "RETURN QUERY SELECT *" :
+						 function->resultdesc != NULL ?
+						 "RETURN QUERY SELECT (t.r).*" :
+						 "RETURN QUERY SELECT t.r",
+						 schema, original, in.data,
+						 wrap_result_columns(function));
+	else
+		appendStringInfo(&body, "%s %s.idem_twin_value(%s, $1, NULL::%s%s);\n",
+						 is_void ? "done :=" : out == NIL ? "RETURN" :
+						 psprintf("$%d :=", linitial_int(out)),
+						 schema, original, is_void ? "pg_catalog.bool" :
+						 format_type_be_qualified(function->rettype), in.data);
+
+	if (is_row && !function->retset)
+	{
+		foreach(lc, out)
+			appendStringInfo(&body, "\t$%d := result.c%d;\n", lfirst_int(lc),
+							 foreach_current_index(lc) + 1);
+	}
+	appendStringInfoString(&body, "END");
+	return body.data;
 }
 
 /*
@@ -545,9 +714,9 @@ wrap_is_twin(const IdemFunction *function, const char *schema,
 		return false;
 	source = SysCacheGetAttr(PROCNAMEARGSNSP, tuple, Anum_pg_proc_prosrc,
 							 &isnull);
-	/* up to the column list, which a changed result type changes */
+	/* the rest follows from the result type, which may have changed */
 	twin = !isnull && strncmp(TextDatumGetCString(source), body,
-							  strstr(body, " AS t(") - body) == 0;
+							  strstr(body, "\n#") - body) == 0;
 	ReleaseSysCache(tuple);
 	return twin;
 }
@@ -575,7 +744,7 @@ idem_wrap(PG_FUNCTION_ARGS)
 				 errhidestmt(true)));
 	PreventCommandIfReadOnly("idem_wrap()");
 	function = idem_function_acquire(PG_GETARG_OID(0));
-	if (function->nargs >= FUNC_MAX_ARGS - 1)
+	if (function->nargs > FUNC_MAX_ARGS - 3)
 		ereport(ERROR,
 				(errcode(ERRCODE_TOO_MANY_ARGUMENTS),
 				 errmsg("function %s has no room for one more parameter",
@@ -594,14 +763,14 @@ idem_wrap(PG_FUNCTION_ARGS)
 					 &schema, &name);
 
 	/* so that every type in the text below is qualified */
-	nestlevel = twin_pin_settings();
+	nestlevel = twin_pin_settings(true);
 	body = wrap_body(function, get_func_namespace(fcinfo->flinfo->fn_oid));
 	parameters = TextDatumGetCString(DirectFunctionCall1(pg_get_function_arguments,
 														 ObjectIdGetDatum(function->oid)));
 	initStringInfo(&command);
 	appendStringInfo(&command,
 					 "CREATE %sFUNCTION %s(" KEY_PARAMETER " pg_catalog.text%s%s)"
-					 " RETURNS %s LANGUAGE sql VOLATILE PARALLEL UNSAFE AS %s",
+					 " RETURNS %s LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS %s",
 					 wrap_is_twin(function, schema, name, body) ?
 					 "OR REPLACE " : "",
 					 quote_qualified_identifier(schema, name),

@@ -24,6 +24,7 @@ our @EXPORT = qw(
   errcode run_as session ask ask_later answer session_pid wait_blocked
   bench_start bench_finish bench_run
   crash_backend start_after_crash
+  pooler_start pooler_stop pooled pooled_session
   way_taken check_effects check_storage
 );
 
@@ -242,6 +243,88 @@ sub start_after_crash
 	}
 	$node->_update_pid(1);
 	return;
+}
+
+my %poolers;
+END { pooler_stop($_) foreach values %poolers; }
+
+# A pgbouncer in transaction mode in front of a node, which ends with the test;
+# undef where pgbouncer is not installed.
+sub pooler_start
+{
+	my ($node, %o) = @_;
+	my ($program) = grep { -x } map { "$_/pgbouncer" }
+	  (split(/:/, $ENV{PATH}), '/usr/sbin', '/usr/local/sbin');
+	return unless defined $program;
+
+	my $port = PostgreSQL::Test::Cluster::get_free_port();
+	my $dir = PostgreSQL::Test::Utils::tempdir_short();
+	my ($host, $server_port) = ($node->host, $node->port);
+	my $user = getpwuid($>);
+	my $size = $o{size} // 2;
+
+	append_to_file("$dir/users", qq{"$user" ""\n});
+	append_to_file("$dir/ini", <<EOT);
+[databases]
+* = host=$host port=$server_port user=$user
+[pgbouncer]
+pool_mode = transaction
+listen_addr =
+listen_port = $port
+unix_socket_dir = $dir
+auth_type = any
+auth_file = $dir/users
+default_pool_size = $size
+max_client_conn = 100
+server_check_delay = 10
+logfile = $dir/log
+EOT
+
+	my ($in, $log) = ('', '');
+	my $pooler = {
+		node => $node,
+		params => "host=$dir port=$port user=$user",
+		port => $port,
+		host => $dir,
+		user => $user,
+		h => IPC::Run::start([ $program, "$dir/ini" ],
+			'<', \$in, '>', \$log, '2>', \$log)
+	};
+	$poolers{$port} = $pooler;
+	foreach my $i (1 .. 100)
+	{
+		my ($rc) = $node->psql('postgres', 'SELECT 1',
+			connstr => pooled($pooler, 'postgres'));
+		last if $rc == 0;
+		select(undef, undef, undef, 0.1);
+	}
+	return $pooler;
+}
+
+sub pooler_stop
+{
+	my ($pooler) = @_;
+
+	delete $poolers{ $pooler->{port} };
+	$pooler->{h}->kill_kill(grace => 2);
+	return;
+}
+
+# How to connect through a pooler.
+sub pooled
+{
+	my ($pooler, $db) = @_;
+
+	return "$pooler->{params} dbname=$db";
+}
+
+sub pooled_session
+{
+	my ($pooler, $db) = @_;
+
+	# extra_params come after -d, and the last -d counts.
+	return session($pooler->{node}, $db,
+		extra_params => [ '-d', pooled($pooler, $db) ]);
 }
 
 # Which way a claim takes to the table, seen by auto_explain: only the SQL way

@@ -35,7 +35,7 @@ INSERT INTO verbs
 SELECT 'app', unnest(ARRAY['idem_key', 'idem_claim', 'idem_claim_key', 'idem_complete', 'idem_fail',
 	'idem_retry', 'idem_release', 'idem_renew', 'idem_step', 'idem_lookup',
 	'idem_once', 'idem_once_many', 'idem_unfinished', 'idem_canonical',
-	'idem_fingerprint', 'idem_child', 'idem_call', 'idem_twin', 'idem_wrap', 'idem_window',
+	'idem_fingerprint', 'idem_child', 'idem_call', 'idem_twin', 'idem_twin_value', 'idem_wrap', 'idem_window',
 	'idem_update', 'idem_delete',
 	'idem_token_issue', 'idem_token_use', 'idem_token_peek',
 	'idem_lease_acquire', 'idem_lease_renew', 'idem_lease_release', 'idem_lease_guard'])

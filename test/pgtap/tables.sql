@@ -59,7 +59,7 @@ SELECT is(
 SELECT is(
 	(SELECT relpersistence FROM pg_class WHERE oid = 'idem.window_hit'::regclass),
 	'u', 'idem.window_hit is unlogged');
-SELECT col_is_pk('idem', 'window_hit', ARRAY['scope', 'key'], 'primary key of idem.window_hit');
+SELECT col_is_pk('idem', 'window_hit', ARRAY['key', 'scope'], 'primary key of idem.window_hit');
 SELECT is(
 	(SELECT count(*)::int FROM pg_index WHERE indrelid = 'idem.window_hit'::regclass),
 	1, 'no index covers what a further hit changes');

@@ -130,6 +130,49 @@ SELECT two_steps_once('22') LIMIT 1;
 SELECT runs FROM account;
 SELECT * FROM two_steps_once('22');
 
+-- json counts by what it says, as jsonb does; a JSON null is not NULL
+CREATE FUNCTION js(a json, b jsonb DEFAULT NULL) RETURNS text LANGUAGE sql AS $$SELECT concat(a, '/', b)$$;
+SELECT idem_wrap('js(json,jsonb)');
+SELECT js_once('j1', '{"a": 1, "b": 2}'), js_once('j1', '{ "b":2.0,"a":1e0 }');
+SELECT js_once('j1', '{"a": 1, "b": 3}');
+SELECT idem_call('j1', 'js(json,jsonb)', '[{"a": 1, "b": 2}, null]');
+SELECT js_once('j2', 'null'), js_once('j2', ' null ');
+SELECT js_once('j2', NULL);
+SELECT js_once('j3', NULL, 'null');
+SELECT js_once('j3', NULL, NULL);
+SELECT js_once('j3', 'null', 'null');
+SELECT js_once('j4', '{"a": "\u0000"}'), js_once('j4', '{"a": "\u0000"}');
+SELECT js_once('j4', '{"a":"\u0000"}');
+SELECT js_once('j5', '"{\"a\": \"\\u0000\"}"'), js_once('j4', '"{\"a\": \"\\u0000\"}"');
+
+-- a cast to json that a user made looks up what it uses as he does
+RESET ROLE;
+CREATE TYPE regress_wrap.shown AS ENUM ('one', 'two');
+CREATE FUNCTION regress_wrap.show_helper(v text) RETURNS json LANGUAGE sql AS 'SELECT json_build_object(''shown'', v)';
+CREATE FUNCTION regress_wrap.show(s regress_wrap.shown) RETURNS json LANGUAGE plpgsql AS 'BEGIN RETURN show_helper(s::text); END';
+CREATE CAST (regress_wrap.shown AS json) WITH FUNCTION regress_wrap.show(regress_wrap.shown);
+SET ROLE regress_idem_wrapper;
+CREATE FUNCTION take_shown(s shown, l shown[]) RETURNS shown LANGUAGE sql AS 'SELECT s';
+SELECT idem_wrap('take_shown(shown,shown[])');
+SELECT take_shown_once('s1', 'one', '{one,two}'), take_shown_once('s1', 'one', '{one,two}');
+SELECT response FROM idem_lookup('s1');
+
+-- names of parameters that a body could stumble over
+CREATE FUNCTION stumble(t int, r int, done bool, result text, OUT c1 int, OUT c2 regress_wrap.receipt) LANGUAGE sql AS $$SELECT t + r, ROW(1, 2, result)::receipt$$;
+CREATE FUNCTION stumble_set(t int, r int, OUT result text, OUT c1 int) RETURNS SETOF record LANGUAGE sql AS $$SELECT 'x', t + r$$;
+CREATE FUNCTION out_first(OUT r int, t int) LANGUAGE sql AS 'SELECT t + 1';
+SELECT idem_wrap('stumble(int,int,bool,text)'), idem_wrap('stumble_set(int,int)'), idem_wrap('out_first(int)');
+SELECT * FROM stumble_once('st1', 1, 2, true, 'n');
+SELECT * FROM stumble_once('st1', 1, 2, true, 'n');
+SELECT * FROM stumble_set_once('st2', 1, 2);
+SELECT out_first_once('st3', 1), out_first_once('st3', 1);
+
+-- not in a temporary schema
+SELECT idem_wrap('plain()', 'pg_temp.plain_once');
+CREATE TEMP TABLE makes_the_schema ();
+SELECT idem_wrap('plain()', 'pg_temp.plain_once');
+DROP TABLE makes_the_schema;
+
 -- a twin of a twin, of a verb, of a function of PostgreSQL's
 SELECT idem_wrap('plain_once(text)');
 SELECT idem_wrap('idem_child(text,text,text)', 'regress_wrap.child_once');

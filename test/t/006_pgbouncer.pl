@@ -8,74 +8,20 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use IdemTest;
-use IPC::Run ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my ($pgbouncer) = grep { -x } map { "$_/pgbouncer" }
-  (split(/:/, $ENV{PATH}), '/usr/sbin', '/usr/local/sbin');
-plan skip_all => 'pgbouncer is not installed (package pgbouncer)'
-  unless defined $pgbouncer;
-
 my $node = idem_node('pooled');
-my $port = PostgreSQL::Test::Cluster::get_free_port();
-my $dir = PostgreSQL::Test::Utils::tempdir_short();
-my $host = $node->host;
-my $server_port = $node->port;
-my $user = getpwuid($>);
-
-append_to_file("$dir/users", qq{"$user" ""\n});
-append_to_file("$dir/ini", <<EOT);
-[databases]
-* = host=$host port=$server_port user=$user
-[pgbouncer]
-pool_mode = transaction
-listen_addr =
-listen_port = $port
-unix_socket_dir = $dir
-auth_type = any
-auth_file = $dir/users
-default_pool_size = 2
-max_client_conn = 100
-server_check_delay = 10
-logfile = $dir/log
-EOT
-
-my ($in, $log) = ('', '');
-my $bouncer = IPC::Run::start([ $pgbouncer, "$dir/ini" ],
-	'<', \$in, '>', \$log, '2>', \$log);
-
-sub pooled
-{
-	my ($db) = @_;
-	return "host=$dir port=$port user=$user dbname=$db";
-}
-
-# Up as soon as it answers.
-foreach my $i (1 .. 100)
-{
-	my ($rc) = $node->psql('postgres', 'SELECT 1',
-		connstr => pooled('postgres'));
-	last if $rc == 0;
-	select(undef, undef, undef, 0.1);
-}
-
-sub pooled_session
-{
-	my ($db) = @_;
-
-	# extra_params come after -d, and the last -d counts.
-	return session($node, $db, extra_params => [ '-d', pooled($db) ]);
-}
-
-END { $bouncer->kill_kill(grace => 1) if defined $bouncer; }
+my $pooler = pooler_start($node);
+plan skip_all => 'pgbouncer is not installed (package pgbouncer)'
+  unless defined $pooler;
 
 each_access(
 	$node,
 	sub {
 		my ($db) = @_;
-		my ($a, $b, $c) = map { pooled_session($db) } 1 .. 3;
+		my ($a, $b, $c) = map { pooled_session($pooler, $db) } 1 .. 3;
 
 		# One request after another over two server connections.
 		is( ask($a, q{
@@ -147,13 +93,13 @@ COMMIT;}) =~ s/\n/ /gr,
 
 		# Many clients over the two connections.
 		$node->safe_psql($db, 'CREATE TABLE effect (key text)');
-		local $ENV{PGHOST} = $dir;
+		local $ENV{PGHOST} = $pooler->{host};
 		my ($rc, $out, $err) = bench_finish(
 			bench_start(
 				$node, $db,
 				[
-					'-h', $dir, '-p', $port, '-U', $user, '-c', '8', '-t', '100',
-					'-M', 'extended'
+					'-h', $pooler->{host}, '-p', $pooler->{port},
+					'-U', $pooler->{user}, '-c', '8', '-t', '100', '-M', 'extended'
 				],
 				<<'EOT'));
 \set k random(1, 100)
@@ -170,7 +116,6 @@ EOT
 		check_effects($node, $db, q{key ~ '^\d+$'}, 'pooled');
 	});
 
-$bouncer->kill_kill(grace => 2);
-undef $bouncer;
+pooler_stop($pooler);
 $node->stop;
 done_testing();

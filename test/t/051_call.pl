@@ -37,43 +37,12 @@ SELECT idem_wrap('charge(int,numeric)'), idem_wrap('receipts(int)', '"a""twin"')
 EOT
 
 # Through a pooler.
-my ($pgbouncer) = grep { -x } map { "$_/pgbouncer" }
-  (split(/:/, $ENV{PATH}), '/usr/sbin', '/usr/local/sbin');
-my ($bouncer, $pooler_in, $pooler_log);
-END { $bouncer->kill_kill(grace => 1) if defined $bouncer; }
+my $pooler = pooler_start($node, size => 1);
 
 SKIP:
 {
 	skip 'pgbouncer is not installed (package pgbouncer)'
-	  unless defined $pgbouncer;
-
-	my $port = PostgreSQL::Test::Cluster::get_free_port();
-	my $dir = PostgreSQL::Test::Utils::tempdir_short();
-	my $pooled = sub { "host=$dir port=$port user=$superuser dbname=$_[0]" };
-	my ($host, $server_port) = ($node->host, $node->port);
-
-	append_to_file("$dir/users", qq{"$superuser" ""\n});
-	append_to_file("$dir/ini", <<EOT);
-[databases]
-* = host=$host port=$server_port user=$superuser
-[pgbouncer]
-pool_mode = transaction
-listen_addr =
-listen_port = $port
-unix_socket_dir = $dir
-auth_type = any
-auth_file = $dir/users
-default_pool_size = 1
-logfile = $dir/log
-EOT
-	($pooler_in, $pooler_log) = ('', '');
-	$bouncer = IPC::Run::start([ $pgbouncer, "$dir/ini" ],
-		'<', \$pooler_in, '>', \$pooler_log, '2>', \$pooler_log);
-	foreach my $i (1 .. 100)
-	{
-		last if -S "$dir/.s.PGSQL.$port";
-		select(undef, undef, undef, 0.1);
-	}
+	  unless defined $pooler;
 
 	each_access(
 		$node,
@@ -89,8 +58,7 @@ CREATE FUNCTION shop.fails() RETURNS text LANGUAGE plpgsql AS
 EOT
 			# both clients share the one server connection
 			my ($a, $b) =
-			  map { session($node, $db, extra_params => [ '-d', $pooled->($db) ]) }
-			  1 .. 2;
+			  map { pooled_session($pooler, $db) } 1 .. 2;
 			my $key = q{SELECT coalesce(idem_key(), '')};
 
 			is( ask($a, q{
@@ -125,8 +93,7 @@ ROLLBACK;}) =~ s/\n/ /gr,
 				'1', 'it ran once');
 			$_->quit foreach $a, $b;
 		});
-	$bouncer->kill_kill(grace => 2);
-	undef $bouncer;
+	pooler_stop($pooler);
 }
 
 # Dump and restore: twins and what they recorded.
