@@ -674,7 +674,7 @@ idem_direct_lock(IdemDirect *table, ItemPointer tid, LockTupleMode mode,
 		if (!idem_wait_run(wait, direct_lock_row, &lock))
 			return IDEM_STORE_BUSY;
 	}
-	/* the place may be that of another row by now, which is not committed */
+	/* this transaction has replaced or deleted it since it was read */
 	if (lock.result == TM_Invisible)
 		return IDEM_STORE_CHANGED;
 	return direct_result(lock.result);

@@ -236,6 +236,13 @@ SELECT count(*) FROM generate_series(1, 20000) AS i, idem_lease_acquire('again',
 COMMIT;
 SELECT count(*) FROM idem.lease;
 
+-- renewals are HOT
+BEGIN;
+SELECT fence FROM idem_lease_acquire('hot', '1 h') \gset hot_
+SELECT count(*) FROM generate_series(1, 40) AS i, idem_lease_renew('hot', '1 h' + i * interval '1 us', :hot_fence) AS l WHERE l.outcome = 'renewed';
+SELECT pg_stat_get_xact_tuples_hot_updated('idem.lease'::regclass) = pg_stat_get_xact_tuples_updated('idem.lease'::regclass) AS hot;
+COMMIT;
+
 -- the table as it must be
 BEGIN;
 CREATE TRIGGER t BEFORE UPDATE ON idem.lease FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger();

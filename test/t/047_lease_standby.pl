@@ -14,7 +14,10 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time);
 
-my $node = idem_node('primary', init => { allows_streaming => 1 });
+my $node = idem_node(
+	'primary',
+	init => { allows_streaming => 1 },
+	conf => "max_prepared_transactions = 5\n");
 my $db = idem_database($node, 'leases');
 my $fence = $node->safe_psql($db,
 	q{SELECT fence FROM idem_lease_acquire('job', '1 h', owner => 'a')});
@@ -111,6 +114,24 @@ ask($a, "SELECT pg_terminate_backend($other)");
 is(answer($c), 't', 'as if never acquired');
 eval { $b->quit };
 
+# prepared: held until it is resolved, and a guard likewise
+my $p = ask($c, q{BEGIN; SELECT fence FROM idem_lease_acquire('p', '1 h')});
+ask($c, q{PREPARE TRANSACTION 'p'});
+is(ask($a, q{SELECT outcome FROM idem_lease_acquire('p', '1 h')}),
+	'held', 'prepared: held');
+ask($a, q{COMMIT PREPARED 'p'});
+is(ask($c, "BEGIN; SELECT idem_lease_guard('p', $p)"), 't', 'guard');
+ask($c, q{PREPARE TRANSACTION 'p'});
+is(ask($a, "SELECT idem_lease_release('p', $p)"), 'released', 'release');
+is(ask($a, q{SELECT outcome FROM idem_lease_acquire('p', '1 h')}),
+	'held', 'prepared: guarded');
+$node->restart;
+$_ = session($node, $db) foreach $a, $c;
+is(ask($a, q{SELECT outcome FROM idem_lease_acquire('p', '1 h')}),
+	'held', 'prepared: guarded after a restart');
+ask($a, q{ROLLBACK PREPARED 'p'});
+is(ask($a, q{SELECT outcome FROM idem_lease_acquire('p', '1 h')}),
+	'acquired', 'resolved: free');
 $_->quit foreach $a, $c;
 
 # Through a pooler.
