@@ -237,6 +237,7 @@ COMMIT;
 SELECT count(*) FROM idem.lease;
 
 -- renewals are HOT
+TRUNCATE idem.lease;
 BEGIN;
 SELECT fence FROM idem_lease_acquire('hot', '1 h') \gset hot_
 SELECT count(*) FROM generate_series(1, 40) AS i, idem_lease_renew('hot', '1 h' + i * interval '1 us', :hot_fence) AS l WHERE l.outcome = 'renewed';
