@@ -39,7 +39,12 @@
  * in that table, so whoever may not insert cannot spend a key with it.
  *
  * A move is taken for one only if the row that was to leave is really gone:
- * a later trigger may have kept it.
+ * a later trigger may have kept it.  Where triggers insert the row elsewhere
+ * and drop the one that an update moves, that is its move: from its delete to
+ * its confirmation, the first row of its key to get in stands in for it, in
+ * whatever table keeps keys in its scope.  There are never more rows of the
+ * key than before.  A stand-in may be rolled back, and then the move is still
+ * to come.
  */
 #include "postgres.h"
 
@@ -73,7 +78,8 @@ typedef enum RowKind
 	/* under way, to be confirmed: */
 	ROW_MARKED,
 	ROW_EXEMPT,					/* has no key */
-	ROW_MOVED					/* is no new one */
+	ROW_MOVED,					/* is no new one */
+	ROW_STANDIN					/* of another statement's row that moves */
 } RowKind;
 
 /* the row of a running statement that its triggers saw last */
@@ -93,6 +99,9 @@ typedef struct OnceRow
 	text	   *key;			/* also of one that leaves ... */
 	bool		owns_key;		/* ... if it has one */
 	Size		key_size;
+
+	/* leaving or moved: the stand-in got in there, or invalid */
+	SubTransactionId replaced_in;
 
 	/* updated or leaving */
 	ItemPointerData tid;
@@ -118,6 +127,7 @@ row_set_kind(OnceRow *row, RowKind kind)
 	nunderway -= row_is_under_way(row);
 	row->kind = kind;
 	row->subid = GetCurrentSubTransactionId();
+	row->replaced_in = InvalidSubTransactionId;
 	nunderway += row_is_under_way(row);
 }
 
@@ -201,6 +211,9 @@ rows_at_subxact(SubXactEvent event, SubTransactionId subid,
 		{
 			OnceRow    *row = dlist_container(OnceRow, node, iter.cur);
 
+			if (row->replaced_in == subid)
+				row->replaced_in = event == SUBXACT_EVENT_COMMIT_SUB ?
+					parent : InvalidSubTransactionId;
 			if (row->subid != subid)
 				continue;
 			if (event == SUBXACT_EVENT_ABORT_SUB)
@@ -305,6 +318,29 @@ row_is_gone(const OnceRow *row)
 }
 
 /*
+ * A row of this key that an update moves and that is not in yet, or NULL.
+ */
+static OnceRow *
+row_find_moving(const IdemOnceTable *table, text *key)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &rows)
+	{
+		OnceRow    *row = dlist_container(OnceRow, node, iter.cur);
+
+		if ((row->kind == ROW_MOVED ||
+			 (row->kind == ROW_LEAVING && row->owns_key)) &&
+			row->replaced_in == InvalidSubTransactionId &&
+			idem_once_same_key(row->key, key) &&
+			idem_once_same_key(row->table->scope.name, table->scope.name) &&
+			(row->kind == ROW_MOVED || row_is_gone(row)))
+			return row;
+	}
+	return NULL;
+}
+
+/*
  * A dump's keys are there before its rows where data only is restored into
  * tables that have their triggers, and every row would be lost.  What a dump
  * sets in the session that restores it tells.
@@ -338,6 +374,7 @@ once_before_insert(TriggerData *trigdata, FmgrInfo *flinfo)
 	bool		moving = row->kind == ROW_LEAVING && key != NULL &&
 	row_is_gone(row);
 	bool		same = moving && row->owns_key &&
+	row->replaced_in == InvalidSubTransactionId &&
 	idem_once_same_key(row->key, key);
 	ItemPointerData tid;
 
@@ -354,6 +391,11 @@ once_before_insert(TriggerData *trigdata, FmgrInfo *flinfo)
 	if (nunderway > 0)
 		rows_give_marks();
 	row_keep_key(row, key);
+	if (row_find_moving(table, row->key) != NULL)
+	{
+		row_set_kind(row, ROW_STANDIN);
+		return tuple;
+	}
 	if (IDEM_OUTCOME_RUNS(idem_mark_make(table, row->key, &tid)))
 	{
 		row->mark = tid;
@@ -366,7 +408,7 @@ once_before_insert(TriggerData *trigdata, FmgrInfo *flinfo)
 					(errcode(ERRCODE_IDEM_MISUSE),
 					 errmsg("a repeated row was to be moved into table \"%s\"",
 							RelationGetRelationName(rel)),
-					 errdetail("A trigger changed the key of a row that an UPDATE moves to another partition."),
+					 errdetail("A trigger changed the key of a row that an UPDATE moves to another partition, or inserted the row elsewhere already."),
 					 errtable(rel),
 					 errhidestmt(true)));
 		row_check_restore(rel);
@@ -408,7 +450,8 @@ once_before_move(TriggerData *trigdata, FmgrInfo *flinfo)
 		row_clear(row);
 		return trigdata->tg_trigtuple;
 	}
-	key = idem_once_key(idem_once_table(rel), row->tuple,
+	row->table = idem_once_table(rel);
+	key = idem_once_key(unconstify(IdemOnceTable *, row->table), row->tuple,
 						RelationGetDescr(rel));
 	row->owns_key = key != NULL;
 	if (key != NULL)
@@ -505,12 +548,15 @@ inserted_verify(Oid relid, ItemPointer tid)
 	Relation	rel = table_open(relid, NoLock);
 	IdemOnceTable *table = idem_once_table(rel);
 	text	   *key = inserted_key(rel, table, tid);
+	OnceRow    *moving;
 	IdemMark   *mark;
 	ItemPointerData mark_tid;
 
 	rows_give_marks();
 	if (key == NULL)
 		 /* it needs none */ ;
+	else if ((moving = row_find_moving(table, key)) != NULL)
+		moving->replaced_in = GetCurrentSubTransactionId();
 	else if ((mark = idem_mark_find_pending(table, key)) != NULL)
 		idem_mark_settle(mark);
 	else if (!IDEM_OUTCOME_RUNS(idem_mark_make(table, key, &mark_tid)))
@@ -548,10 +594,11 @@ once_inserted(ItemPointer tid)
 	if (row == NULL)
 		inserted_report_invalid();
 
-	if (row->kind != ROW_MOVED &&
-		(nunderway > 1 || !row->table->is_last ||
-		 row->subid != GetCurrentSubTransactionId() ||
-		 (row->kind == ROW_MARKED && !row->owns_mark)))
+	if (nunderway > 1 || !row->table->is_last ||
+		row->subid != GetCurrentSubTransactionId() ||
+		row->kind == ROW_STANDIN ||
+		row->replaced_in != InvalidSubTransactionId ||
+		(row->kind == ROW_MARKED && !row->owns_mark))
 		inserted_verify(row->relid, tid);
 	row->owns_mark = false;
 	row_set_kind(row, ROW_NONE);
