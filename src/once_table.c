@@ -6,7 +6,7 @@
  * arguments: so they follow a RENAME, keep the column from being dropped or
  * given another type, survive a dump by name, and have their own numbers in
  * each partition.  Scope and retention are arguments.  What is read from there
- * is kept per session, until the relation changes.
+ * is kept per session, until the relation changes or goes.
  *
  * A table whose triggers are not whole is refused here, on each insert, rather
  * than let repeated rows in or lose rows that move.
@@ -46,6 +46,14 @@ typedef struct TableEntry
 } TableEntry;
 
 static HTAB *tables = NULL;
+static int	ninvalid = 0;
+
+static void
+table_invalidate(TableEntry *entry)
+{
+	ninvalid += entry->valid;
+	entry->valid = false;
+}
 
 /*
  * Relcache callback: InvalidOid stands for every relation.
@@ -60,12 +68,35 @@ table_changed(Datum arg, Oid relid)
 	{
 		entry = hash_search(tables, &relid, HASH_FIND, NULL);
 		if (entry != NULL)
-			entry->valid = false;
+			table_invalidate(entry);
 		return;
 	}
 	hash_seq_init(&status, tables);
 	while ((entry = hash_seq_search(&status)) != NULL)
-		entry->valid = false;
+		table_invalidate(entry);
+}
+
+/*
+ * Gives up what is no longer valid, of relations that are gone too.  Somebody
+ * further out may still be at work with it, until the transaction ends.
+ */
+static void
+table_give_up_invalid(void)
+{
+	HASH_SEQ_STATUS status;
+	TableEntry *entry;
+
+	if (ninvalid == 0)
+		return;
+	hash_seq_init(&status, tables);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		if (entry->valid)
+			continue;
+		MemoryContextSetParent(entry->context, TopTransactionContext);
+		(void) hash_search(tables, &entry->relid, HASH_REMOVE, NULL);
+	}
+	ninvalid = 0;
 }
 
 static void
@@ -324,8 +355,8 @@ idem_once_table(Relation rel)
 	table = table_build(rel);
 	MemoryContextSwitchTo(caller);
 
+	table_give_up_invalid();
 	entry = hash_search(tables, &relid, HASH_ENTER, &found);
-	/* somebody further out may still be at work with the former one */
 	if (found)
 		MemoryContextSetParent(entry->context, TopTransactionContext);
 	MemoryContextSetParent(context, CacheMemoryContext);

@@ -137,7 +137,7 @@ INSERT INTO parts SELECT repeat('x', 2000), repeat(c, 10000000) FROM unnest('{y,
 INSERT INTO parts VALUES (repeat('v', 1016), ''), (repeat('v', 1017), ''), (repeat('v', 1017), ''), (repeat('v', 1016), '');
 SELECT length(a), length(b) FROM parts ORDER BY 1, 2;
 RESET ROLE;
-SELECT length(key), left(key, 5) FROM idem.key WHERE scope = 'once.regress_once.parts' AND length(key) > 20 ORDER BY left(key, 5) = '#', key COLLATE "C" <> '', length(key) DESC;
+SELECT length(key), left(key, 5) FROM idem.key WHERE scope = 'once.regress_once.parts' AND length(key) > 20 ORDER BY left(key, 5) = '#', key COLLATE "C" <> '', length(key) DESC, key COLLATE "C";
 SET ROLE regress_idem_owner;
 
 -- triggers that come later: they may skip the row, and may change its key
@@ -229,8 +229,34 @@ SELECT (SELECT ctid FROM "a.b" WHERE id = 77)::text::idem_inserted IS NULL;
 ROLLBACK;
 SELECT DISTINCT id FROM "a.b" ORDER BY id;
 
-RESET search_path;
+-- not under a statement that inserts, into the table or a part of it
+CREATE TABLE busy (id int, p int) PARTITION BY LIST (p);
+CREATE TABLE busy_1 PARTITION OF busy FOR VALUES IN (1) PARTITION BY LIST (id);
+CREATE TABLE busy_1a PARTITION OF busy_1 DEFAULT;
+INSERT INTO busy SELECT g, 1 FROM generate_series(1, 3) g WHERE g <> 2 OR idem_attach_once('busy', '{id}');
+INSERT INTO busy_1a SELECT g, 1 FROM generate_series(1, 3) g WHERE g <> 2 OR idem_attach_once('busy', '{id}');
+BEGIN;
+DECLARE reading CURSOR FOR SELECT * FROM busy_1;
+SELECT idem_attach_once('busy', '{id}');
+ROLLBACK;
+SELECT idem_attach_once('busy', '{id}');
+INSERT INTO busy SELECT g, 1 FROM generate_series(1, 3) g WHERE g <> 2 OR idem_detach_once('busy');
+INSERT INTO busy SELECT g, 1 FROM generate_series(1, 3) g;
+SELECT id FROM busy ORDER BY id;
+-- what a session knows of tables that are gone is forgotten
 RESET ROLE;
+DO $$
+BEGIN
+	FOR i IN 1 .. 100 LOOP
+		CREATE TABLE gone (id int);
+		PERFORM idem_attach_once('gone', '{id}', 'regress_once_gone' || i);
+		INSERT INTO gone VALUES (i);
+		DROP TABLE gone;
+	END LOOP;
+END $$;
+SELECT count(*) < 20 AS few FROM pg_backend_memory_contexts WHERE name = 'idem once table';
+
+RESET search_path;
 \set VERBOSITY terse
 DROP SCHEMA regress_once CASCADE;
 DELETE FROM idem.key WHERE scope LIKE 'once.%' OR scope LIKE 'regress_once%';
