@@ -275,7 +275,8 @@ call_set_key(const char *key, GucAction action)
 }
 
 /*
- * Runs the function under its child key.
+ * Runs the function under its child key.  Afterwards the setting is as it was,
+ * here and for the session, whatever the function did with it.
  */
 void
 idem_call_run(const IdemCall *call, Datum *values, bool *nulls,
@@ -283,6 +284,7 @@ idem_call_run(const IdemCall *call, Datum *values, bool *nulls,
 {
 	const char *name = call->function->name;
 	char	   *former = pstrdup(idem_guc_key != NULL ? idem_guc_key : "");
+	char	   *session = pstrdup(idem_guc_session_key());
 	int			nestlevel = NewGUCNestLevel();
 
 	call_set_key(call_child_key(call->scope.name, call->key, name,
@@ -291,10 +293,12 @@ idem_call_run(const IdemCall *call, Datum *values, bool *nulls,
 	AtEOXact_GUC(true, nestlevel);
 
 	/* where the function set it for the session, that would stay */
-	if (strcmp(idem_guc_key != NULL ? idem_guc_key : "", former) != 0)
+	if (strcmp(idem_guc_key != NULL ? idem_guc_key : "", former) != 0 ||
+		strcmp(idem_guc_session_key(), session) != 0)
 	{
-		call_set_key("", GUC_ACTION_SET);
-		call_set_key(former, GUC_ACTION_LOCAL);
+		call_set_key(session, GUC_ACTION_SET);
+		if (strcmp(session, former) != 0)
+			call_set_key(former, GUC_ACTION_LOCAL);
 	}
 }
 

@@ -12,6 +12,8 @@
 #include "access/tableam.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
+#include "utils/guc.h"
+#include "utils/guc_tables.h"
 
 /* 15 declares _PG_init nowhere */
 #if PG_VERSION_NUM < 160000
@@ -101,6 +103,25 @@ typedef TU_UpdateIndexes IdemIndexesToUpdate;
 #else
 #define IDEM_OWNS_RELATION(relid, role) \
 	object_ownercheck(RelationRelationId, (relid), (role))
+#endif
+
+/* 16 lets a setting be looked up */
+#if PG_VERSION_NUM < 160000
+static inline struct config_generic *
+idem_compat_find_setting(const char *name)
+{
+	struct config_generic **settings = get_guc_variables();
+
+	for (int i = 0; i < GetNumConfigOptions(); i++)
+	{
+		if (strcmp(settings[i]->name, name) == 0)
+			return settings[i];
+	}
+	return NULL;
+}
+#define IDEM_FIND_SETTING(name)	idem_compat_find_setting(name)
+#else
+#define IDEM_FIND_SETTING(name)	find_option((name), false, true, 0)
 #endif
 
 #endif							/* IDEM_COMPAT_H */

@@ -187,7 +187,8 @@ idem_function_arrange(const IdemFunction *function, Jsonb *arguments)
 /*
  * In PG_CATCH, of a conversion whose error would quote what it converted:
  * takes the error back and returns its SQLSTATE, to be told in other words.
- * Errors that are not about the value go on as they are.
+ * Errors that are not about the value go on as they are, and so does a lacking
+ * privilege, which names only the object.
  */
 const char *
 idem_function_reword(MemoryContext context)
@@ -196,6 +197,8 @@ idem_function_reword(MemoryContext context)
 
 	MemoryContextSwitchTo(context);
 	error = CopyErrorData();
+	if (error->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE)
+		PG_RE_THROW();
 	switch (ERRCODE_TO_CATEGORY(error->sqlerrcode))
 	{
 		case ERRCODE_TRANSACTION_ROLLBACK:
@@ -235,6 +238,7 @@ convert_prepare(const IdemFunction *function, const bool *given)
 	int			n = 0;
 
 	conversion->context = context;
+	conversion->userid = GetUserId();
 	for (int i = 0; i < function->nargs; i++)
 	{
 		if (given[i])
@@ -265,16 +269,17 @@ convert_prepare(const IdemFunction *function, const bool *given)
 }
 
 /*
- * The function's conversion, if it is for these arguments, or a new one.  It
- * is taken out of the function, since converting may run user code that calls
- * the same function, or fail half way.
+ * The function's conversion, if it is for these arguments and this user, or a
+ * new one: domains' constraints are compiled into it, and privileges on their
+ * functions are checked only then.  It is taken out of the function, since
+ * converting may run user code that calls the same function, or fail half way.
  */
 static IdemConversion *
 convert_take(IdemFunction *function, const bool *given)
 {
 	IdemConversion *conversion = function->conversion;
 
-	if (conversion == NULL ||
+	if (conversion == NULL || conversion->userid != GetUserId() ||
 		memcmp(conversion->given, given, function->nargs * sizeof(bool)) != 0)
 		return convert_prepare(function, given);
 	function->conversion = NULL;

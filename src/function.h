@@ -15,6 +15,7 @@
 typedef struct IdemConversion
 {
 	MemoryContext context;		/* its own */
+	Oid			userid;			/* whose privileges were checked */
 	bool		given[FUNC_MAX_ARGS];
 	TupleDesc	desc;			/* of those given */
 	FmgrInfo	flinfo;

@@ -6,7 +6,8 @@
  * parameters, defaults, how it is invoked, and, once it was converted to, how
  * its arguments are read.  It lives in a memory context of its own until some
  * function, type, column or schema changes; then every entry is stale, since what
- * is in one may come from any of them.  The callback only counts.
+ * is in one may come from any of them.  The callback only counts; the next
+ * look-up gives up all that is stale, and with it what is gone.
  *
  * Whoever acquires an entry may run user code, which may change the function
  * and acquire it again.  So entries are counted: a stale one is replaced at
@@ -45,7 +46,7 @@
 typedef struct FunctionEntry
 {
 	Oid			oid;			/* hash key */
-	IdemFunction *function;		/* NULL: none */
+	IdemFunction *function;
 }			FunctionEntry;
 
 /* gives a function back when the memory context goes */
@@ -64,6 +65,9 @@ static Oid	names[NAMES];
 /* moves whenever any entry may be wrong */
 static uint64 catalog_generation = 0;
 
+/* no entry is of an older one */
+static uint64 oldest_generation = 0;
+
 static void
 function_catalog_changed(Datum arg, int cacheid, uint32 hashvalue)
 {
@@ -81,6 +85,9 @@ idem_function_cache_init(void)
 	CacheRegisterSyscacheCallback(ATTNUM, function_catalog_changed, 0);
 	CacheRegisterSyscacheCallback(CASTSOURCETARGET, function_catalog_changed, 0);
 	CacheRegisterSyscacheCallback(NAMESPACEOID, function_catalog_changed, 0);
+	/* constraints of domains are compiled once, and privileges then checked */
+	CacheRegisterSyscacheCallback(AUTHOID, function_catalog_changed, 0);
+	CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, function_catalog_changed, 0);
 }
 
 static void
@@ -325,7 +332,10 @@ function_build(Oid oid)
 	if (!HeapTupleIsValid(tuple))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_FUNCTION),
-				 errmsg("function with OID %u does not exist", oid)));
+				 errmsg("function with OID %u does not exist", oid),
+				 OidIsValid(oid) ?
+				 errhint("A prepared statement or function that names it keeps its OID: prepare it anew, or give the signature as a parameter.") : 0,
+				 errhidestmt(true)));
 	proc = (Form_pg_proc) GETSTRUCT(tuple);
 
 	function->oid = oid;
@@ -362,19 +372,38 @@ function_check_privileges(const IdemFunction *function)
 }
 
 /*
- * The entry is no longer the table's; it goes when its last user does.
+ * A function that is no longer the table's goes when its last user does.
  */
 static void
-function_give_up(FunctionEntry * entry)
+function_give_up(IdemFunction *function)
 {
-	IdemFunction *function = entry->function;
-
-	entry->function = NULL;
-	if (function == NULL)
-		return;
 	function->given_up = true;
 	if (function->uses == 0)
 		MemoryContextDelete(function->context);
+}
+
+/*
+ * Takes all that is stale out of the table.
+ */
+static void
+functions_give_up_stale(void)
+{
+	HASH_SEQ_STATUS status;
+	FunctionEntry *entry;
+
+	if (oldest_generation == catalog_generation)
+		return;
+	hash_seq_init(&status, functions);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		IdemFunction *function = entry->function;
+
+		if (function->generation == catalog_generation)
+			continue;
+		(void) hash_search(functions, &entry->oid, HASH_REMOVE, NULL);
+		function_give_up(function);
+	}
+	oldest_generation = catalog_generation;
 }
 
 /* a memory context's reset callback */
@@ -408,17 +437,18 @@ idem_function_acquire(Oid oid)
 								HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	}
 
-	entry = hash_search(functions, &oid, HASH_ENTER, &found);
-	if (!found)
-		entry->function = NULL;
-	if (entry->function == NULL ||
-		entry->function->generation != catalog_generation)
+	entry = hash_search(functions, &oid, HASH_FIND, NULL);
+	if (entry == NULL || entry->function->generation != catalog_generation)
 	{
-		IdemFunction *function = function_build(oid);
+		IdemFunction *function;
 
+		functions_give_up_stale();
+		function = function_build(oid);
 		/* building it may have read catalogs, which may have changed it */
+		entry = hash_search(functions, &oid, HASH_ENTER, &found);
+		if (found)
+			function_give_up(entry->function);
 		MemoryContextSetParent(function->context, CacheMemoryContext);
-		function_give_up(entry);
 		entry->function = function;
 	}
 	function_check_privileges(entry->function);
@@ -447,7 +477,7 @@ idem_function_acquire_named(text *name)
 	{
 		FunctionEntry *entry = hash_search(functions, hint, HASH_FIND, NULL);
 
-		if (entry != NULL && entry->function != NULL &&
+		if (entry != NULL &&
 			entry->function->generation == catalog_generation &&
 			strlen(entry->function->identity) == len &&
 			memcmp(entry->function->identity, data, len) == 0)

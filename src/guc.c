@@ -10,7 +10,9 @@
 #include "postgres.h"
 
 #include "utils/guc.h"
+#include "utils/guc_tables.h"
 
+#include "compat.h"
 #include "guc.h"
 
 char	   *idem_guc_key = NULL;
@@ -58,4 +60,34 @@ idem_guc_define(void)
 							 NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("idem");
+}
+
+/*
+ * What idem.key will be once all that was set for a transaction or a function
+ * only is over, if the transaction commits.  Never NULL; good until the
+ * setting changes.
+ */
+const char *
+idem_guc_session_key(void)
+{
+	static struct config_generic *setting = NULL;
+	const char *value = idem_guc_key;
+
+	if (setting == NULL)
+		setting = IDEM_FIND_SETTING("idem.key");
+	if (setting == NULL)
+		elog(ERROR, "setting \"%s\" is missing", "idem.key");
+	for (GucStack * stack = setting->stack; stack != NULL; stack = stack->prev)
+	{
+		if (stack->state == GUC_SET)
+			break;
+		if (stack->state == GUC_SET_LOCAL)
+		{
+			value = stack->masked.val.stringval;
+			break;
+		}
+		/* it goes back to what it was before */
+		value = stack->prior.val.stringval;
+	}
+	return value != NULL ? value : "";
 }

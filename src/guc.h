@@ -18,5 +18,6 @@ extern int	idem_guc_access;
 extern bool idem_guc_declared_scopes;
 
 extern void idem_guc_define(void);
+extern const char *idem_guc_session_key(void);
 
 #endif							/* IDEM_GUC_H */

@@ -290,7 +290,38 @@ SELECT idem_call('p', 'g(int)', '[1]'), idem_call('p2', 'g(int)', '[1]');
 DROP FUNCTION g(int);
 SELECT idem_call('p', 'g(int)', '[1]');
 
+-- a prepared statement keeps the function that it named; a parameter does not
+CREATE FUNCTION comes_again() RETURNS int LANGUAGE sql AS 'SELECT 1';
+PREPARE fixed(text) AS SELECT idem_call($1, 'comes_again()');
+PREPARE named(text, text) AS SELECT idem_call($1, $2::regprocedure);
+EXECUTE fixed('again1');
+EXECUTE named('again1', 'comes_again()');
+DROP FUNCTION comes_again();
+CREATE FUNCTION comes_again() RETURNS int LANGUAGE sql AS 'SELECT 2';
+DO $$
+DECLARE
+	hint text;
+BEGIN
+	EXECUTE $x$EXECUTE fixed('again2')$x$;
+EXCEPTION WHEN undefined_function THEN
+	GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
+	RAISE NOTICE '%', hint;
+END $$;
+EXECUTE named('again1', 'comes_again()');
+EXECUTE named('again2', 'comes_again()');
+DEALLOCATE ALL;
+
+-- functions that are gone are forgotten
 RESET ROLE;
+DO $$
+BEGIN
+	FOR i IN 1 .. 100 LOOP
+		CREATE FUNCTION regress_gone(a int DEFAULT 1) RETURNS int LANGUAGE sql AS 'SELECT a';
+		EXECUTE format('SELECT idem_call(%L, %L)', 'gone' || i, 'regress_gone(int)');
+		DROP FUNCTION regress_gone(int);
+	END LOOP;
+END $$;
+SELECT count(*) < 20 AS few FROM pg_backend_memory_contexts WHERE name = 'idem function';
 SELECT key, state FROM idem.key WHERE state NOT IN ('completed') ORDER BY key;
 SET client_min_messages = warning;
 DROP SCHEMA regress_call CASCADE;

@@ -137,6 +137,32 @@ RESET search_path;
 RESET ROLE;
 SELECT * FROM regress_trap.caught;
 
+-- a domain's constraint needs the privilege of whoever calls, in one session
+-- and in spite of what was compiled before
+CREATE FUNCTION regress_trap.checks(int) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RETURN $1 > 0; END';
+REVOKE EXECUTE ON FUNCTION regress_trap.checks(int) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION regress_trap.checks(int) TO regress_idem_caller;
+CREATE DOMAIN regress_trap.positive AS int CHECK (regress_trap.checks(VALUE));
+CREATE FUNCTION regress_trap.takes(a regress_trap.positive) RETURNS int LANGUAGE sql AS 'SELECT a::int';
+SET ROLE regress_idem_caller;
+SELECT idem_call('d1', 'regress_trap.takes(regress_trap.positive)', '[1]');
+SELECT idem_call('d1', 'regress_trap.takes(regress_trap.positive)', '[-1]');
+SELECT idem_call('d2', 'regress_trap.takes(regress_trap.positive)', '[-1]');
+SET ROLE regress_idem_owner;
+SELECT idem_call('d3', 'regress_trap.takes(regress_trap.positive)', '[1]');
+\echo SQLSTATE :LAST_ERROR_SQLSTATE
+RESET ROLE;
+GRANT regress_idem_caller TO regress_idem_owner;
+SET ROLE regress_idem_owner;
+SELECT idem_call('d3', 'regress_trap.takes(regress_trap.positive)', '[1]');
+RESET ROLE;
+REVOKE regress_idem_caller FROM regress_idem_owner;
+SET ROLE regress_idem_owner;
+SELECT idem_call('d4', 'regress_trap.takes(regress_trap.positive)', '[1]');
+SET ROLE regress_idem_caller;
+SELECT idem_call('d5', 'regress_trap.takes(regress_trap.positive)', '[1]');
+RESET ROLE;
+
 DROP SCHEMA regress_owner, regress_trap CASCADE;
 SELECT idem_revoke('regress_idem_owner'), idem_revoke('regress_idem_caller'), idem_revoke('regress_idem_attacker');
 REVOKE ALL ON SCHEMA public FROM regress_idem_owner, regress_idem_caller, regress_idem_attacker;

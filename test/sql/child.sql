@@ -92,6 +92,48 @@ COMMIT;
 SELECT idem_key(), current_setting('regress.other');
 SELECT idem_call('k7', 'pg_temp.sets(boolean)', '[false]');
 SELECT idem_key(), current_setting('regress.other');
+-- what the session had is back too, also under a transaction's own, one that
+-- the transaction set for the session, calls in calls, and the same value
+SET idem.key = 'session';
+SELECT idem_call('s1', 'pg_temp.sets(boolean)', '[false]');
+SELECT idem_key();
+BEGIN;
+SELECT set_config('idem.key', 'request', true);
+SELECT idem_call('s2', 'pg_temp.sets(boolean)', '[false]');
+SELECT idem_key();
+COMMIT;
+SELECT idem_key();
+BEGIN;
+SET idem.key = 'session 2';
+SELECT set_config('idem.key', 'request', true);
+SELECT idem_call('s3', 'pg_temp.sets(boolean)', '[false]');
+SELECT idem_key();
+SAVEPOINT s;
+SELECT set_config('idem.key', 'part', true);
+SELECT idem_call('s4', 'pg_temp.sets(boolean)', '[false]');
+SELECT idem_key();
+ROLLBACK TO s;
+SELECT idem_key();
+COMMIT;
+SELECT idem_key();
+CREATE FUNCTION pg_temp.calls_it() RETURNS text LANGUAGE sql AS $$
+	SELECT idem_call(idem_key() || 'x', 'pg_temp.sets(boolean)', '[false]');
+	SELECT (idem_key() <> 'from inside')::text
+$$;
+SELECT idem_call('s5', 'pg_temp.calls_it()');
+SELECT idem_key();
+BEGIN;
+SELECT set_config('idem.key', 'request', true);
+SELECT idem_call('s6', 'pg_temp.calls_it()');
+CREATE FUNCTION pg_temp.sets_same() RETURNS text LANGUAGE sql AS $$SELECT set_config('idem.key', 'request', false)$$;
+SELECT idem_call('s7', 'pg_temp.sets_same()');
+SELECT idem_key();
+COMMIT;
+SELECT idem_key();
+BEGIN;
+SELECT idem_call('s8', 'pg_temp.sets(boolean)', '[false]');
+ROLLBACK;
+SELECT idem_key();
 RESET idem.key;
 
 -- so what it does without naming a key has a key that is the same each time
