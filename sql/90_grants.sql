@@ -19,6 +19,7 @@ DECLARE
 		'idem_canonical', 'idem_fingerprint', 'idem_child',
 		'idem_call', 'idem_twin', 'idem_twin_value', 'idem_wrap', 'idem_window',
 		'idem_token_issue', 'idem_token_use', 'idem_token_peek',
+		'idem_branch',
 		'idem_update', 'idem_delete',
 		'idem_lease_acquire', 'idem_lease_renew', 'idem_lease_release',
 		'idem_lease_guard'];
@@ -33,7 +34,7 @@ DECLARE
 		'idem_claimed', 'idem_windowed', 'idem_inserted', 'idem_versioned',
 		'idem_lease_acquired', 'idem_lease_renewed'];
 	readable CONSTANT text[] := ARRAY[
-		'held', 'scope', 'lease_held'];
+		'held', 'scope', 'lease_held', 'branch'];
 	name text;
 	target regnamespace;
 	statement text;
@@ -142,6 +143,7 @@ SELECT pg_catalog.pg_extension_config_dump('idem.scope', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.window_hit', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.fence', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.token', '');
+SELECT pg_catalog.pg_extension_config_dump('idem.branch', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.lease', '');
 
 DO $$

@@ -30,6 +30,7 @@ static const char *const relation_names[IDEM_NRELATIONS] = {
 	[IDEM_REL_FENCE] = "fence",
 	[IDEM_REL_SWEEP_STATE] = "sweep_state",
 	[IDEM_REL_TOKEN] = "token",
+	[IDEM_REL_BRANCH] = "branch",
 	[IDEM_REL_LEASE] = "lease",
 	[IDEM_REL_WINDOW_HIT] = "window_hit"
 };

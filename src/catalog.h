@@ -17,6 +17,7 @@ typedef enum IdemRelation
 	IDEM_REL_TOKEN,
 	IDEM_REL_LEASE,
 	IDEM_REL_WINDOW_HIT,
+	IDEM_REL_BRANCH,
 	IDEM_NRELATIONS
 } IdemRelation;
 

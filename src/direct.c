@@ -475,10 +475,11 @@ direct_sleep_behind_xact(void *arg)
 }
 
 /*
- * Sleeps behind the transaction that is inserting the key.
+ * Sleeps behind the transaction that is inserting the key, as the last probe
+ * said (table->pending).  CHANGED when it is over, BUSY if "wait" ran out.
  */
-static IdemStoreResult
-direct_wait_for_pending(IdemDirect *table, const IdemWait *wait)
+IdemStoreResult
+idem_direct_wait(IdemDirect *table, const IdemWait *wait)
 {
 	/* a speculative insertion is over in a moment, one way or the other */
 	if (table->pending_token != 0)
@@ -589,7 +590,7 @@ idem_direct_insert(IdemDirect *table, Datum *values, bool *nulls,
 	bool		unique;
 
 	if (TransactionIdIsValid(table->pending))
-		return direct_wait_for_pending(table, wait);
+		return idem_direct_wait(table, wait);
 
 	slot = direct_form_slot(table, values, nulls);
 	xid = GetCurrentTransactionId();

@@ -92,6 +92,8 @@ extern HeapTuple idem_direct_hinted(IdemDirect *table, IdemHints *hints,
 									const Datum *key, Datum *values,
 									bool *nulls);
 extern void idem_direct_note(IdemHints *hints, uint32 hash, ItemPointer tid);
+extern IdemStoreResult idem_direct_wait(IdemDirect *table,
+										const IdemWait *wait);
 extern IdemStoreResult idem_direct_insert(IdemDirect *table, Datum *values,
 										  bool *nulls, const IdemWait *wait,
 										  ItemPointer tid);

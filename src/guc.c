@@ -19,6 +19,7 @@ char	   *idem_guc_key = NULL;
 char	   *idem_guc_scope = NULL;
 int			idem_guc_access = IDEM_ACCESS_AUTO;
 bool		idem_guc_declared_scopes = false;
+int			idem_guc_branch_ttl = 30 * 24 * 60;
 
 static const struct config_enum_entry access_options[] = {
 	{"auto", IDEM_ACCESS_AUTO, false},
@@ -58,6 +59,14 @@ idem_guc_define(void)
 							 &idem_guc_declared_scopes, false,
 							 PGC_USERSET, GUC_NOT_IN_SAMPLE,
 							 NULL, NULL, NULL);
+
+	DefineCustomIntVariable("idem.branch_ttl",
+							"How long a branch of a saga is remembered after its end.",
+							"-1 means for ever.",
+							&idem_guc_branch_ttl, 30 * 24 * 60,
+							-1, 1000 * 365 * 24 * 60,
+							PGC_USERSET, GUC_UNIT_MIN | GUC_NOT_IN_SAMPLE,
+							NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("idem");
 }

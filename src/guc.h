@@ -16,6 +16,7 @@ extern char *idem_guc_key;
 extern char *idem_guc_scope;
 extern int	idem_guc_access;
 extern bool idem_guc_declared_scopes;
+extern int	idem_guc_branch_ttl;	/* minutes */
 
 extern void idem_guc_define(void);
 extern const char *idem_guc_session_key(void);

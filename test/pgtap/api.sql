@@ -45,6 +45,7 @@ INSERT INTO expected VALUES
 ('idem_token_issue', 'purpose text, subject text DEFAULT NULL::text, request jsonb DEFAULT NULL::jsonb, ttl interval DEFAULT ''00:15:00''::interval, replace boolean DEFAULT false', 'text', 'v', 'u', false),
 ('idem_token_use', 'token text, purpose text, subject text DEFAULT NULL::text, request jsonb DEFAULT NULL::jsonb', 'text', 'v', 'u', false),
 ('idem_token_peek', 'token text, purpose text, subject text DEFAULT NULL::text, request jsonb DEFAULT NULL::jsonb', 'text', 'v', 'u', false),
+('idem_branch', 'saga text, branch text, op text, seq integer DEFAULT 1', 'text', 'v', 'u', false),
 ('idem_sweep', 'max_rows integer DEFAULT 10000, budget interval DEFAULT NULL::interval', NULL, 'v', 'u', false),
 ('idem_grant', 'role name, level text DEFAULT ''app''::text', 'boolean', 'v', 'u', false),
 ('idem_revoke', 'role name', 'boolean', 'v', 'u', false),

@@ -37,7 +37,7 @@ SELECT 'app', unnest(ARRAY['idem_key', 'idem_claim', 'idem_claim_key', 'idem_com
 	'idem_once', 'idem_once_many', 'idem_unfinished', 'idem_canonical',
 	'idem_fingerprint', 'idem_child', 'idem_call', 'idem_twin', 'idem_twin_value', 'idem_wrap', 'idem_window',
 	'idem_update', 'idem_delete',
-	'idem_token_issue', 'idem_token_use', 'idem_token_peek',
+	'idem_token_issue', 'idem_token_use', 'idem_token_peek', 'idem_branch',
 	'idem_lease_acquire', 'idem_lease_renew', 'idem_lease_release', 'idem_lease_guard'])
 UNION ALL
 SELECT 'operator', unnest(ARRAY['idem_forget', 'idem_reopen', 'idem_import',
@@ -100,6 +100,7 @@ SELECT ok(NOT EXISTS (
 	'app may use the result type');
 SELECT ok(has_table_privilege('regress_idem_ops', 'idem.held', 'SELECT'), 'operators see idem.held');
 SELECT ok(has_table_privilege('regress_idem_ops', 'idem.lease_held', 'SELECT'), 'operators see idem.lease_held');
+SELECT ok(has_table_privilege('regress_idem_ops', 'idem.branch', 'SELECT'), 'operators see idem.branch');
 SELECT ok(NOT has_table_privilege('regress_idem_ops', 'idem.lease', 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE'), 'but not idem.lease');
 SELECT ok(NOT has_table_privilege('regress_idem_app', 'idem.lease', 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE'), 'nor does app');
 SELECT ok(NOT has_table_privilege('regress_idem_app', 'idem.held', 'SELECT'), 'app does not');

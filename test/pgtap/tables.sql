@@ -76,6 +76,13 @@ FROM (VALUES
 	('purpose', 'text'), ('subject', 'text'), ('fingerprint', 'bytea')) AS v (c, t);
 SELECT col_is_pk('idem', 'token', 'hash', 'primary key of idem.token');
 
+SELECT col_type_is('idem', 'branch', c, t, format('idem.branch.%s is %s', c, t))
+FROM (VALUES
+	('saga', 'text'), ('branch', 'text'), ('seq', 'integer'),
+	('tried_at', 'timestamp with time zone'), ('confirmed_at', 'timestamp with time zone'),
+	('cancelled_at', 'timestamp with time zone'), ('expires_at', 'timestamp with time zone')) AS v (c, t);
+SELECT col_is_pk('idem', 'branch', ARRAY['saga', 'branch', 'seq'], 'primary key of idem.branch');
+
 SELECT col_type_is('idem', 'scope', c, t, format('idem.scope.%s is %s', c, t))
 FROM (VALUES
 	('hold', 'text'), ('lease', 'interval'), ('ttl', 'interval'),
