@@ -9,6 +9,9 @@ CREATE TABLE idem.lease (
 	until pg_catalog.timestamptz NOT NULL,
 	released pg_catalog.bool NOT NULL
 ) WITH (fillfactor = 30);
+-- A name that were compressed or moved out would look changed to an update,
+-- which then would lock the row as if it was taken over.
+ALTER TABLE idem.lease ALTER COLUMN name SET STORAGE PLAIN;
 COMMENT ON TABLE idem.lease IS 'one row per lease that is or was held; written by the idem_lease verbs only';
 COMMENT ON COLUMN idem.lease.owner IS 'who asked for it, as told; NULL: not told, or released';
 COMMENT ON COLUMN idem.lease.fence IS 'number of the latest grant, greater for each later one';

@@ -16,6 +16,7 @@
 #include "access/htup_details.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "commands/sequence.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
@@ -34,6 +35,9 @@ static const char *const relation_names[IDEM_NRELATIONS] = {
 	[IDEM_REL_LEASE] = "lease",
 	[IDEM_REL_WINDOW_HIT] = "window_hit"
 };
+
+/* how many fences are drawn to get above a former one */
+#define FENCE_DRAWS		1000
 
 /*
  * An OID that is not valid any more is kept until the next look-up, so that
@@ -109,6 +113,31 @@ idem_catalog_owner(IdemRelation which)
 	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
 	ReleaseSysCache(tuple);
 	return owner;
+}
+
+/*
+ * The next fence, above the former one of the same name or key (0: none).
+ * The sequence gives that by itself, unless it was set back or made to cache
+ * by its owner: then the session's cached numbers are passed over.
+ */
+int64
+idem_catalog_draw_fence(int64 former)
+{
+	Oid			sequence = idem_catalog_relation(IDEM_REL_FENCE);
+
+	for (int i = 0; i < FENCE_DRAWS; i++)
+	{
+		int64		fence = nextval_internal(sequence, false);
+
+		if (fence > former)
+			return fence;
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("sequence \"idem.fence\" is behind fences that were handed out"),
+			 errhint("Move it on with idem_fence_advance()."),
+			 errhidestmt(true)));
+	return 0;					/* keep compilers quiet */
 }
 
 /*

@@ -88,7 +88,8 @@ direct_has_foreign_planner(Oid relid)
 /*
  * Whether every index is one that direct_insert_entries() can serve, and the
  * primary key is on the first "nkeys" columns, in whichever order, compared
- * byte by byte, immediate and valid.
+ * byte by byte, immediate and valid.  Another unique index has to be on the
+ * same: a conflict elsewhere would be taken for one of the key.
  */
 static bool
 direct_indexes_are_plain(Relation rel, int nkeys)
@@ -108,9 +109,10 @@ direct_indexes_are_plain(Relation rel, int nkeys)
 			RelationGetIndexPredicate(index) != NIL ||
 			form->indisexclusion || !form->indimmediate)
 			plain = false;
-		if (RelationGetRelid(index) == pk)
+		if (form->indisunique)
 		{
-			if (!form->indisvalid || form->indnkeyatts != nkeys)
+			if (form->indnkeyatts != nkeys ||
+				(RelationGetRelid(index) == pk && !form->indisvalid))
 				plain = false;
 			for (int i = 0; plain && i < nkeys; i++)
 			{

@@ -38,10 +38,10 @@ idem_fence_check(PG_FUNCTION_ARGS)
 				 errmsg("function \"idem_fence_check\" must be fired for each row of an UPDATE")));
 	if (td->tg_trigger->tgqual != NULL)
 		vars = pull_var_clause(stringToNode(td->tg_trigger->tgqual), 0);
-	if (vars == NIL)
+	if (vars == NIL || ((Var *) linitial(vars))->varattno <= 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("trigger \"%s\" has no condition",
+				 errmsg("trigger \"%s\" has no condition on a column",
 						td->tg_trigger->tgname),
 				 errhint("Make it with idem_attach_fence().")));
 

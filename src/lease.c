@@ -44,6 +44,7 @@
 #include "utils/timestamp.h"
 #include "utils/typcache.h"
 
+#include "catalog.h"
 #include "errors.h"
 #include "leases.h"
 #include "registry.h"
@@ -209,7 +210,7 @@ acquire_write(IdemLeases *leases, Acquisition *a, bool there, bool grant,
 	if (grant)
 	{
 		lease->owner = a->owner;
-		lease->fence = idem_leases_draw_fence();
+		lease->fence = idem_catalog_draw_fence(there ? lease->fence : 0);
 		lease->since = now;
 		lease->until = until;
 		lease->released = false;
@@ -525,7 +526,7 @@ idem_lease_break(PG_FUNCTION_ARGS)
 							 &idem_wait_forever) != IDEM_STORE_OK)
 			continue;
 		/* another fence, so that the former holder is told */
-		lease.fence = idem_leases_draw_fence();
+		lease.fence = idem_catalog_draw_fence(lease.fence);
 		if (lease_give_back(&leases, name, &lease) == IDEM_STORE_OK)
 			break;
 	}

@@ -24,7 +24,6 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "commands/sequence.h"
 #include "executor/executor.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -211,12 +210,6 @@ idem_leases_snapshot_sees_fence(IdemLeases *leases, text *name,
 	ExecClearTuple(direct->read_slot);
 	index_endscan(scan);
 	return sees;
-}
-
-int64
-idem_leases_draw_fence(void)
-{
-	return nextval_internal(idem_catalog_relation(IDEM_REL_FENCE), false);
 }
 
 static void

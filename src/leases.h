@@ -37,7 +37,6 @@ extern bool idem_leases_snapshot_sees(IdemLeases *leases, text *name,
 									  const IdemLease *lease);
 extern bool idem_leases_snapshot_sees_fence(IdemLeases *leases, text *name,
 											const IdemLease *lease);
-extern int64 idem_leases_draw_fence(void);
 extern IdemStoreResult idem_leases_insert(IdemLeases *leases, text *name,
 										  IdemLease *lease,
 										  const IdemWait *wait);

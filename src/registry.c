@@ -26,7 +26,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "commands/sequence.h"
 #include "miscadmin.h"
 #include "port/pg_bswap.h"
 #include "utils/timestamp.h"
@@ -243,13 +242,17 @@ registry_judge(const IdemRequest *request, const IdemClaim *claim,
 			IDEM_OUT_CLAIMED : IDEM_OUT_TAKEOVER;
 }
 
+/*
+ * Draws the fence, above the one that the row has.
+ */
 static void
 registry_draw_fence(IdemRow *row)
 {
-	Oid			sequence = idem_catalog_relation(IDEM_REL_FENCE);
+	int64		former = row->nulls[IDEM_COL_FENCE] ? 0 :
+	DatumGetInt64(row->values[IDEM_COL_FENCE]);
 
 	idem_row_set(row, IDEM_COL_FENCE,
-				 Int64GetDatum(nextval_internal(sequence, false)));
+				 Int64GetDatum(idem_catalog_draw_fence(former)));
 }
 
 /*
@@ -306,7 +309,8 @@ registry_fill_claim(const IdemRequest *request, TimestampTz now,
 		idem_row_set(row, IDEM_COL_FINGERPRINT,
 					 PointerGetDatum(request->fingerprint));
 	row->nulls[IDEM_COL_HOLD] = true;
-	row->nulls[IDEM_COL_FENCE] = true;
+	if (request->once || request->hold == IDEM_HOLD_TRANSACTION)
+		row->nulls[IDEM_COL_FENCE] = true;
 	row->nulls[IDEM_COL_LEASE_UNTIL] = true;
 	row->nulls[IDEM_COL_EXPIRES_AT] = true;
 	row->nulls[IDEM_COL_FINISHED_AT] = true;

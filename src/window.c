@@ -131,7 +131,9 @@ window_end(const Window * window, TimestampTz hit)
 }
 
 /*
- * How many of the hits, which are in order, have left the span.
+ * How many of the hits, which are in order, have left the span.  Days and
+ * months are added by the calendar, where an hour may be skipped: then a later
+ * hit can end first, and waits for the earlier ones.
  */
 static int
 window_count_gone(const Window * window, const TimestampTz *hits, int nhits,
@@ -139,6 +141,13 @@ window_count_gone(const Window * window, const TimestampTz *hits, int nhits,
 {
 	int			low = 0;
 	int			high = nhits;
+
+	if (window->span->month != 0 || window->span->day != 0)
+	{
+		while (low < nhits && window_end(window, hits[low]) <= now)
+			low++;
+		return low;
+	}
 
 	while (low < high)
 	{

@@ -258,6 +258,32 @@ ALTER TABLE idem.lease DROP CONSTRAINT lease_pkey;
 SELECT outcome FROM idem_lease_acquire('again', '1 h');
 ROLLBACK;
 SELECT outcome FROM idem_lease_acquire('again', '1 h');
+BEGIN;
+CREATE UNIQUE INDEX regress_idem_owner ON idem.lease (owner);
+SELECT outcome FROM idem_lease_acquire('another', '1 h', owner => 'me');
+ROLLBACK;
+
+-- a sequence that goes back does not give a smaller fence
+BEGIN;
+SELECT fence AS former FROM idem_lease_acquire('back', '1 microsecond') \gset
+SELECT setval('idem.fence', :former - 20) IS NOT NULL AS back;
+SELECT outcome, fence > :former AS greater FROM idem_lease_acquire('back', '1 microsecond');
+ROLLBACK;
+SELECT fence AS former FROM idem_claim('back', lease => '1 microsecond') \gset
+SELECT setval('idem.fence', :former - 20) IS NOT NULL AS back;
+SELECT outcome, fence > :former AS greater FROM idem_claim('back', lease => '1 microsecond');
+SELECT idem_forget('back', force => true);
+SELECT idem_fence_advance(:former + 100) > :former AS on;
+
+-- the longest names do not look changed to a renewal, so it does not wait
+SELECT string_agg(md5(i::text), '') AS long FROM generate_series(1, 32) AS i \gset
+SELECT fence FROM idem_lease_acquire(:'long', '1 h', owner => :'long') \gset
+BEGIN;
+SELECT attname, attstorage FROM pg_attribute
+WHERE attrelid = 'idem.lease'::regclass AND attname = 'name';
+SELECT outcome FROM idem_lease_renew(:'long', '2 h', :fence);
+ROLLBACK;
+SELECT idem_lease_release(:'long', :fence);
 
 -- hostile path, objects and settings
 CREATE SCHEMA regress_idem_evil;
