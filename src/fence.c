@@ -26,6 +26,8 @@ idem_fence_check(PG_FUNCTION_ARGS)
 {
 	TriggerData *td = (TriggerData *) fcinfo->context;
 	List	   *vars = NIL;
+	AttrNumber	column = 0;
+	ListCell   *lc;
 
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR,
@@ -38,7 +40,9 @@ idem_fence_check(PG_FUNCTION_ARGS)
 				 errmsg("function \"idem_fence_check\" must be fired for each row of an UPDATE")));
 	if (td->tg_trigger->tgqual != NULL)
 		vars = pull_var_clause(stringToNode(td->tg_trigger->tgqual), 0);
-	if (vars == NIL || ((Var *) linitial(vars))->varattno <= 0)
+	foreach(lc, vars)
+		column = Max(column, ((Var *) lfirst(lc))->varattno);
+	if (column <= 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("trigger \"%s\" has no condition on a column",
@@ -51,8 +55,7 @@ idem_fence_check(PG_FUNCTION_ARGS)
 					RelationGetRelationName(td->tg_relation)),
 			 errdetail("The row was written under a later fence than the write carries, or the write carries none."),
 			 errhint("Stop the work: the lease was lost, and its next holder has written the row."),
-			 errtablecol(td->tg_relation,
-						 ((Var *) linitial(vars))->varattno),
+			 errtablecol(td->tg_relation, column),
 			 errhidestmt(true)));
 	return (Datum) 0;
 }

@@ -22,6 +22,7 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
@@ -86,7 +87,7 @@ idem_leases_open(IdemLeases *leases, LOCKMODE lockmode)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"idem.lease\" is not as it was installed"),
 				 errdetail("It is not a plain table with its declared columns and primary key, or it has triggers, rules, row security, constraints or other indexes than btrees on columns."),
-				 errhint("Undo what was changed of it."),
+				 errhint("Undo what was changed of it. A column that was added stays in the way when it is dropped, until a dump and restore."),
 				 errhidestmt(true)));
 	idem_direct_open(&leases->direct, leases->rel, 1, lockmode);
 }
@@ -181,12 +182,17 @@ idem_leases_snapshot_sees(IdemLeases *leases, text *name,
 /*
  * Whether it sees some version of the row with this fence, so that it is not
  * older than the grant, though it may be older than a renewal.
+ *
+ * The versions are judged here, one by one: a scan with the snapshot itself
+ * would leave predicate locks at SERIALIZABLE.  If the grant's own version was
+ * pruned, every snapshot sees a later one.
  */
 bool
 idem_leases_snapshot_sees_fence(IdemLeases *leases, text *name,
 								const IdemLease *lease)
 {
 	IdemDirect *direct = &leases->direct;
+	Snapshot	snapshot = GetTransactionSnapshot();
 	ScanKeyData skey;
 	IndexScanDesc scan;
 	bool		sees = false;
@@ -196,16 +202,22 @@ idem_leases_snapshot_sees_fence(IdemLeases *leases, text *name,
 
 	ScanKeyInit(&skey, 1, BTEqualStrategyNumber, F_TEXTEQ,
 				PointerGetDatum(name));
-	scan = IDEM_INDEX_BEGINSCAN(leases->rel, direct->pk,
-								GetTransactionSnapshot(), 1);
+	scan = IDEM_INDEX_BEGINSCAN(leases->rel, direct->pk, SnapshotAny, 1);
 	index_rescan(scan, &skey, 1, NULL, 0);
 	while (!sees && index_getnext_slot(scan, ForwardScanDirection,
 									   direct->read_slot))
 	{
+		HeapTuple	tuple = ExecFetchSlotHeapTuple(direct->read_slot, false,
+												   NULL);
+		TransactionId xmin = HeapTupleHeaderGetXmin(tuple->t_data);
 		bool		isnull;
+		Datum		fence = slot_getattr(direct->read_slot, COL_FENCE + 1,
+										 &isnull);
 
-		sees = DatumGetInt64(slot_getattr(direct->read_slot, COL_FENCE + 1,
-										  &isnull)) == lease->fence;
+		sees = DatumGetInt64(fence) == lease->fence &&
+			(TransactionIdIsCurrentTransactionId(xmin) ||
+			 (!XidInMVCCSnapshot(xmin, snapshot) &&
+			  TransactionIdDidCommit(xmin)));
 	}
 	ExecClearTuple(direct->read_slot);
 	index_endscan(scan);

@@ -162,6 +162,9 @@ DROP TRIGGER t ON odd;
 CREATE TRIGGER t BEFORE UPDATE ON odd FOR EACH ROW EXECUTE FUNCTION idem_fence_check();
 UPDATE odd SET ok = 6;
 DROP TRIGGER t ON odd;
+CREATE TRIGGER t AFTER UPDATE ON odd FOR EACH ROW WHEN (OLD.* IS DISTINCT FROM NEW.*) EXECUTE FUNCTION idem_fence_check();
+UPDATE odd SET ok = 6;
+DROP TRIGGER t ON odd;
 
 -- COPY and the whole in one: two workers, of which one slept
 CREATE TABLE report (day date PRIMARY KEY, fence bigint, body text);
