@@ -14,6 +14,7 @@
 #include "claims.h"
 #include "compat.h"
 #include "guc.h"
+#include "target.h"
 
 PG_MODULE_MAGIC;
 
@@ -23,4 +24,5 @@ _PG_init(void)
 	idem_guc_define();
 	idem_catalog_init();
 	idem_claims_init();
+	idem_target_init();
 }

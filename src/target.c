@@ -1,0 +1,779 @@
+/*
+ * target.c
+ *	  A row of a user's table, named by its primary key.
+ *
+ * Ids arrive as anything: a number, a uuid, text from a driver that sends
+ * everything as text, a JSON object where the key has several columns.  Each
+ * becomes a value of the key column's type, through the column type's input
+ * function where it is not of that type already.  A value that does not fit is
+ * ID400; the message names column and type, never the value.
+ *
+ * What is known of a table is cached per session: columns, types, and saved
+ * plans.  Names in the statements are quoted and qualified, operators are
+ * those of the primary key's index, so that neither search_path nor objects of
+ * the user's own change what a statement means.  An entry is stale when
+ * PostgreSQL says that the table changed, or any schema, since a renamed
+ * schema leaves its tables alone.
+ *
+ * A stale entry may still be in use further up the stack: a trigger of the
+ * table can change the table's definition or call a verb again.  So it is only
+ * unlinked, and freed when the transaction ends.  By then no verb can be under
+ * way: a function that SQL calls cannot end the transaction around it.
+ *
+ * A table with old-style inheritance children is taken ONLY: the key tells
+ * apart its own rows, not theirs.
+ *
+ * Locks: the table, in the caller's mode, kept until the end of the
+ * transaction; then whatever the statement takes.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/index.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_operator.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/date.h"
+#include "utils/datetime.h"
+#include "utils/guc.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/json.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/numeric.h"
+#include "utils/plancache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+#include "errors.h"
+#include "function.h"
+#include "store.h"
+#include "target.h"
+
+/* statements that are kept per table; further ones are planned each time */
+#define MAX_PLANS	64
+
+typedef struct TargetSlot
+{
+	Oid			relid;			/* hash key; must be first */
+	bool		stale;
+	IdemTarget *target;			/* NULL: not built yet */
+} TargetSlot;
+
+typedef struct TargetPlan
+{
+	char	   *text;
+	int			nextra;
+	Oid		   *extra_types;
+	SPIPlanPtr	plan;
+} TargetPlan;
+
+static HTAB *targets;
+static List *retired = NIL;		/* of IdemTarget */
+
+static void
+target_relation_changed(Datum arg, Oid relid)
+{
+	HASH_SEQ_STATUS status;
+	TargetSlot *slot;
+
+	if (targets == NULL)
+		return;
+	if (OidIsValid(relid))
+	{
+		slot = hash_search(targets, &relid, HASH_FIND, NULL);
+		if (slot != NULL)
+			slot->stale = true;
+		return;
+	}
+	hash_seq_init(&status, targets);
+	while ((slot = hash_seq_search(&status)) != NULL)
+		slot->stale = true;
+}
+
+static void
+target_schema_changed(Datum arg, int cacheid, uint32 hashvalue)
+{
+	target_relation_changed(arg, InvalidOid);
+}
+
+static void
+target_free_retired(XactEvent event, void *arg)
+{
+	ListCell   *lc;
+
+	if (retired == NIL ||
+		(event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT &&
+		 event != XACT_EVENT_PREPARE))
+		return;
+	foreach(lc, retired)
+	{
+		IdemTarget *target = (IdemTarget *) lfirst(lc);
+		ListCell   *plan;
+
+		foreach(plan, target->plans)
+			(void) SPI_freeplan(((TargetPlan *) lfirst(plan))->plan);
+		MemoryContextDelete(target->context);
+	}
+	list_free(retired);
+	retired = NIL;
+}
+
+/*
+ * Registers the callbacks; called once, when the library is loaded.
+ */
+void
+idem_target_init(void)
+{
+	CacheRegisterRelcacheCallback(target_relation_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(NAMESPACEOID, target_schema_changed,
+								  (Datum) 0);
+	RegisterXactCallback(target_free_retired, NULL);
+}
+
+static TargetSlot *
+target_slot(Oid relid)
+{
+	TargetSlot *slot;
+	bool		found;
+
+	if (targets == NULL)
+	{
+		HASHCTL		ctl = {
+			.keysize = sizeof(Oid),
+			.entrysize = sizeof(TargetSlot),
+			.hcxt = CacheMemoryContext
+		};
+
+		targets = hash_create("idem targets", 32, &ctl,
+							  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+	slot = hash_search(targets, &relid, HASH_ENTER, &found);
+	if (!found)
+	{
+		slot->stale = false;
+		slot->target = NULL;
+	}
+	return slot;
+}
+
+/*
+ * The primary key's index, opened; NULL if there is none that can tell rows
+ * apart at every moment.
+ */
+static Relation
+target_open_key(Relation rel)
+{
+	Relation	index;
+
+	list_free(RelationGetIndexList(rel));
+	if (!OidIsValid(rel->rd_pkindex))
+		return NULL;
+	index = index_open(rel->rd_pkindex, AccessShareLock);
+	if (index->rd_rel->relam == BTREE_AM_OID && index->rd_index->indimmediate)
+		return index;
+	index_close(index, AccessShareLock);
+	return NULL;
+}
+
+/*
+ * "t.column OPERATOR(schema.=) $n", where the operator is the index's own.
+ */
+static void
+target_add_condition(StringInfo condition, Relation index, int n,
+					 const char *column)
+{
+	Oid			opcintype = index->rd_opcintype[n];
+	Oid			operator = get_opfamily_member(index->rd_opfamily[n],
+											   opcintype, opcintype,
+											   BTEqualStrategyNumber);
+	HeapTuple	tuple = SearchSysCache1(OPEROID, ObjectIdGetDatum(operator));
+	Form_pg_operator form;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "no equality operator for key column %d of index %u",
+			 n + 1, RelationGetRelid(index));
+	form = (Form_pg_operator) GETSTRUCT(tuple);
+	appendStringInfo(condition, "%st.%s OPERATOR(%s.%s) $%d",
+					 n > 0 ? " AND " : "", quote_identifier(column),
+					 quote_identifier(get_namespace_name(form->oprnamespace)),
+					 NameStr(form->oprname), n + 1);
+	ReleaseSysCache(tuple);
+}
+
+/*
+ * All that is known of the table, in a context of its own.  NULL if it has no
+ * primary key.
+ */
+static IdemTarget *
+target_build(Relation rel)
+{
+	Relation	index = target_open_key(rel);
+	MemoryContext context;
+	MemoryContext caller;
+	IdemTarget *target;
+	StringInfoData condition;
+
+	if (index == NULL)
+		return NULL;
+
+	context = AllocSetContextCreate(CurrentMemoryContext, "idem target",
+									ALLOCSET_SMALL_SIZES);
+	caller = MemoryContextSwitchTo(context);
+	target = palloc0(sizeof(IdemTarget));
+	target->context = context;
+	target->relid = RelationGetRelid(rel);
+	target->schema = get_namespace_name(RelationGetNamespace(rel));
+	target->table = pstrdup(RelationGetRelationName(rel));
+	target->name = quote_qualified_identifier(target->schema, target->table);
+	target->only = rel->rd_rel->relkind == RELKIND_RELATION;
+	target->nkeys = index->rd_index->indnkeyatts;
+	target->attnums = palloc(target->nkeys * sizeof(AttrNumber));
+	target->columns = palloc(target->nkeys * sizeof(char *));
+	target->types = palloc(target->nkeys * sizeof(Oid));
+
+	initStringInfo(&condition);
+	for (int i = 0; i < target->nkeys; i++)
+	{
+		AttrNumber	attnum = index->rd_index->indkey.values[i];
+		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel),
+											  attnum - 1);
+
+		target->attnums[i] = attnum;
+		target->columns[i] = pstrdup(NameStr(att->attname));
+		target->types[i] = getBaseType(att->atttypid);
+		target_add_condition(&condition, index, i, target->columns[i]);
+	}
+	target->condition = condition.data;
+	index_close(index, NoLock);
+
+	MemoryContextSetParent(context, CacheMemoryContext);
+	MemoryContextSwitchTo(caller);
+	return target;
+}
+
+static IdemTarget *
+target_of(Relation rel)
+{
+	TargetSlot *slot = target_slot(RelationGetRelid(rel));
+
+	if (slot->target != NULL && slot->stale)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(CacheMemoryContext);
+
+		retired = lappend(retired, slot->target);
+		slot->target = NULL;
+		MemoryContextSwitchTo(caller);
+	}
+	if (slot->target == NULL)
+	{
+		/* first, so that what changes while we look is looked at again */
+		slot->stale = false;
+		slot->target = target_build(rel);
+	}
+	return slot->target;
+}
+
+/*
+ * For who has locked the table already, such as a trigger.  NULL if it has no
+ * primary key that would tell its rows apart.
+ */
+IdemTarget *
+idem_target_find(Oid relid)
+{
+	Relation	rel = table_open(relid, NoLock);
+	IdemTarget *target = target_of(rel);
+
+	table_close(rel, NoLock);
+	return target;
+}
+
+/*
+ * Locks the table.  An error if it is no table, or its rows have no names.
+ */
+IdemTarget *
+idem_target_open(Oid relid, LOCKMODE lockmode)
+{
+	Relation	rel = try_relation_open(relid, lockmode);
+	IdemTarget *target;
+
+	if (rel == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid),
+				 errhidestmt(true)));
+	if (rel->rd_rel->relkind != RELKIND_RELATION &&
+		rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a table",
+						RelationGetRelationName(rel)),
+				 errdetail("Only a row of an ordinary or partitioned table can be named by its primary key."),
+				 errhidestmt(true),
+				 errtable(rel)));
+	target = target_of(rel);
+	if (target == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("table \"%s\" has no primary key",
+						RelationGetRelationName(rel)),
+				 errdetail("A row is named by the primary key of its table; a deferrable one, or one that is not a btree index, does not name rows at every moment."),
+				 errhint("Add one with ALTER TABLE ... ADD PRIMARY KEY."),
+				 errhidestmt(true),
+				 errtable(rel)));
+	relation_close(rel, NoLock);
+	return target;
+}
+
+static void
+target_refuse_id(const IdemTarget *target, const char *detail,
+				 const char *hint)
+{
+	StringInfoData key;
+
+	initStringInfo(&key);
+	for (int i = 0; i < target->nkeys; i++)
+		appendStringInfo(&key, "%s%s %s", i > 0 ? ", " : "",
+						 quote_identifier(target->columns[i]),
+						 format_type_be(target->types[i]));
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+			 errmsg("id does not fit the primary key of table \"%s\"",
+					target->table),
+			 errdetail("%s The primary key is (%s).", detail, key.data),
+			 hint != NULL ? errhint("%s", hint) : 0,
+			 errhidestmt(true),
+			 err_generic_string(PG_DIAG_SCHEMA_NAME, target->schema),
+			 err_generic_string(PG_DIAG_TABLE_NAME, target->table)));
+}
+
+/*
+ * In words of its own, since the error of a type's input quotes the value.
+ */
+static void
+target_refuse_value(const IdemTarget *target, int n, const char *sqlstate)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+			 errmsg("id cannot be converted to type %s of column \"%s\"",
+					format_type_be(target->types[n]), target->columns[n]),
+			 errdetail("The conversion failed with SQLSTATE %s.", sqlstate),
+			 errhidestmt(true),
+			 err_generic_string(PG_DIAG_SCHEMA_NAME, target->schema),
+			 err_generic_string(PG_DIAG_TABLE_NAME, target->table),
+			 err_generic_string(PG_DIAG_COLUMN_NAME, target->columns[n])));
+}
+
+/*
+ * A value of the n-th key column from its text.
+ */
+static Datum
+target_from_text(const IdemTarget *target, int n, char *value)
+{
+	MemoryContext context = CurrentMemoryContext;
+	Oid			input;
+	Oid			ioparam;
+	volatile Datum result = (Datum) 0;
+
+	getTypeInputInfo(target->types[n], &input, &ioparam);
+	PG_TRY();
+	{
+		result = OidInputFunctionCall(input, value, ioparam, -1);
+	}
+	PG_CATCH();
+	{
+		target_refuse_value(target, n, idem_function_reword(context));
+	}
+	PG_END_TRY();
+	return result;
+}
+
+static Datum
+target_from_json(const IdemTarget *target, int n, JsonbValue *value)
+{
+	switch (value->type)
+	{
+		case jbvString:
+			return target_from_text(target, n,
+									pnstrdup(value->val.string.val,
+											 value->val.string.len));
+		case jbvNumeric:
+			return target_from_text(target, n,
+									DatumGetCString(DirectFunctionCall1(numeric_out,
+																		NumericGetDatum(value->val.numeric))));
+		case jbvBool:
+			return target_from_text(target, n,
+									value->val.boolean ? "true" : "false");
+		case jbvNull:
+			target_refuse_id(target, "A key column is null.", NULL);
+			break;
+		default:
+			target_refuse_id(target,
+							 "A key column is given as a JSON object or array.",
+							 NULL);
+	}
+	return (Datum) 0;
+}
+
+/*
+ * An object with each of the key's columns and nothing else; for a key of one
+ * column also a JSON string, number or boolean.
+ */
+static void
+target_from_jsonb(const IdemTarget *target, Jsonb *id, Datum *values)
+{
+	if (JB_ROOT_IS_SCALAR(id) && target->nkeys == 1)
+	{
+		values[0] = target_from_json(target, 0,
+									 getIthJsonbValueFromContainer(&id->root, 0));
+		return;
+	}
+	if (!JB_ROOT_IS_OBJECT(id))
+		target_refuse_id(target, "It is not a JSON object with the key's columns.",
+						 "Give a key of several columns as a JSON object by column name.");
+	for (int i = 0; i < target->nkeys; i++)
+	{
+		JsonbValue *value = getKeyJsonValueFromContainer(&id->root,
+														 target->columns[i],
+														 strlen(target->columns[i]),
+														 NULL);
+
+		if (value == NULL)
+			target_refuse_id(target, "A key column is missing in the JSON object.",
+							 NULL);
+		values[i] = target_from_json(target, i, value);
+	}
+	if (JB_ROOT_COUNT(id) != target->nkeys)
+		target_refuse_id(target,
+						 "The JSON object has a name that is no key column.",
+						 NULL);
+}
+
+/*
+ * Several columns from text, which must be the JSON object.
+ */
+static void
+target_from_object_text(const IdemTarget *target, char *id, Datum *values)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile Datum json = (Datum) 0;
+
+	PG_TRY();
+	{
+		json = DirectFunctionCall1(jsonb_in, CStringGetDatum(id));
+	}
+	PG_CATCH();
+	{
+		(void) idem_function_reword(context);
+		target_refuse_id(target, "It is not JSON.",
+						 "Give a key of several columns as a JSON object by column name.");
+	}
+	PG_END_TRY();
+	target_from_jsonb(target, DatumGetJsonbP(json), values);
+}
+
+/*
+ * Integers of any width into one another.  False if this is not what it is.
+ */
+static bool
+target_from_integer(const IdemTarget *target, Datum id, Oid type,
+					Datum *value)
+{
+	int64		i;
+
+	switch (type)
+	{
+		case INT2OID:
+			i = DatumGetInt16(id);
+			break;
+		case INT4OID:
+			i = DatumGetInt32(id);
+			break;
+		case INT8OID:
+			i = DatumGetInt64(id);
+			break;
+		default:
+			return false;
+	}
+	switch (target->types[0])
+	{
+		case INT2OID:
+			if (i < PG_INT16_MIN || i > PG_INT16_MAX)
+				return false;	/* its input says so */
+			*value = Int16GetDatum((int16) i);
+			return true;
+		case INT4OID:
+			if (i < PG_INT32_MIN || i > PG_INT32_MAX)
+				return false;
+			*value = Int32GetDatum((int32) i);
+			return true;
+		case INT8OID:
+			*value = Int64GetDatum(i);
+			return true;
+		default:
+			return false;
+	}
+}
+
+/*
+ * The key's values from an id of any type.
+ */
+void
+idem_target_convert(const IdemTarget *target, Datum id, Oid type,
+					Datum *values)
+{
+	Oid			base = getBaseType(type);
+	Oid			output;
+	bool		is_varlena;
+	char	   *printed;
+
+	if (target->nkeys == 1 && base == target->types[0])
+	{
+		values[0] = id;
+		return;
+	}
+	if (target->nkeys == 1 && target_from_integer(target, id, base, values))
+		return;
+	if (base == JSONBOID)
+	{
+		target_from_jsonb(target, DatumGetJsonbP(id), values);
+		return;
+	}
+
+	getTypeOutputInfo(type, &output, &is_varlena);
+	printed = OidOutputFunctionCall(output, id);
+	if (target->nkeys == 1 && base != JSONOID)
+		values[0] = target_from_text(target, 0, printed);
+	else
+		target_from_object_text(target, printed, values);
+}
+
+/*
+ * The same for an argument of a function that is declared "any" or text.
+ */
+void
+idem_target_take_id(const IdemTarget *target, FunctionCallInfo fcinfo,
+					int argno, Datum *values)
+{
+	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, argno);
+
+	if (PG_ARGISNULL(argno))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"id\" is missing"),
+				 errhidestmt(true)));
+	if (!OidIsValid(type))
+		elog(ERROR, "could not determine the type of argument \"id\"");
+	idem_target_convert(target, PG_GETARG_DATUM(argno), type, values);
+}
+
+/*
+ * Text of a value that is the same in every session.
+ */
+static char *
+target_print_value(Datum value, Oid type)
+{
+	int			utc = 0;
+	int			nestlevel;
+	Oid			output;
+	bool		is_varlena;
+	char	   *printed;
+
+	if (type == DATEOID || type == TIMESTAMPOID || type == TIMESTAMPTZOID)
+	{
+		printed = palloc(MAXDATELEN + 1);
+		return JsonEncodeDateTime(printed, value, type, &utc);
+	}
+
+	getTypeOutputInfo(type, &output, &is_varlena);
+	if (type == TEXTOID || type == VARCHAROID || type == UUIDOID ||
+		type == BPCHAROID)
+		return OidOutputFunctionCall(output, value);
+
+	nestlevel = NewGUCNestLevel();
+	(void) set_config_option("datestyle", "ISO, YMD", PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("timezone", "UTC", PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("intervalstyle", "postgres", PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("bytea_output", "hex", PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("extra_float_digits", "1", PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	printed = OidOutputFunctionCall(output, value);
+	AtEOXact_GUC(true, nestlevel);
+	return printed;
+}
+
+/*
+ * The key as a JSON object by column name, which idem_target_convert() takes
+ * back: numbers and booleans as such, all else as strings.
+ */
+Jsonb *
+idem_target_print(const IdemTarget *target, const Datum *values)
+{
+	JsonbParseState *state = NULL;
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	for (int i = 0; i < target->nkeys; i++)
+	{
+		JsonbValue	name;
+		JsonbValue	value;
+		Datum		v = values[i];
+
+		name.type = jbvString;
+		name.val.string.val = target->columns[i];
+		name.val.string.len = strlen(target->columns[i]);
+		pushJsonbValue(&state, WJB_KEY, &name);
+
+		value.type = jbvNumeric;
+		switch (target->types[i])
+		{
+			case INT2OID:
+				value.val.numeric = int64_to_numeric(DatumGetInt16(v));
+				break;
+			case INT4OID:
+				value.val.numeric = int64_to_numeric(DatumGetInt32(v));
+				break;
+			case INT8OID:
+				value.val.numeric = int64_to_numeric(DatumGetInt64(v));
+				break;
+			case NUMERICOID:
+				value.val.numeric = DatumGetNumeric(v);
+				if (numeric_is_nan(value.val.numeric) ||
+					numeric_is_inf(value.val.numeric))
+					value.type = jbvString;
+				break;
+			case BOOLOID:
+				value.type = jbvBool;
+				value.val.boolean = DatumGetBool(v);
+				break;
+			default:
+				value.type = jbvString;
+		}
+		if (value.type == jbvString)
+		{
+			value.val.string.val = target_print_value(v, target->types[i]);
+			value.val.string.len = strlen(value.val.string.val);
+		}
+		pushJsonbValue(&state, WJB_VALUE, &value);
+	}
+	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+}
+
+/*
+ * Whether the statement is really about this table: between the look at its
+ * name and now, schemas may have been renamed.
+ */
+static void
+target_check_plan(const IdemTarget *target, SPIPlanPtr plan)
+{
+	ListCell   *lc;
+
+	foreach(lc, SPI_plan_get_plan_sources(plan))
+	{
+		if (list_member_oid(((CachedPlanSource *) lfirst(lc))->relationOids,
+							target->relid))
+			return;
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_TABLE),
+			 errmsg("table %s was renamed meanwhile", target->name),
+			 errhidestmt(true)));
+}
+
+static SPIPlanPtr
+target_prepare(IdemTarget *target, const char *text, int nextra,
+			   const Oid *extra_types, bool keep)
+{
+	int			nparams = target->nkeys + nextra;
+	Oid		   *types = palloc(nparams * sizeof(Oid));
+	SPIPlanPtr	plan;
+
+	memcpy(types, target->types, target->nkeys * sizeof(Oid));
+	if (nextra > 0)
+		memcpy(types + target->nkeys, extra_types, nextra * sizeof(Oid));
+	plan = SPI_prepare(text, nparams, types);
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s",
+			 SPI_result_code_string(SPI_result));
+	target_check_plan(target, plan);
+	if (keep)
+		SPI_keepplan(plan);
+	return plan;
+}
+
+/*
+ * The statement "HEAD table AS t MIDDLE WHERE key TAIL", while connected to
+ * SPI.  What the caller writes is constant text, or identifiers quoted and
+ * operators qualified by himself.  HEAD is "UPDATE", "DELETE FROM" or "SELECT ... FROM".
+ */
+SPIPlanPtr
+idem_target_plan(IdemTarget *target, const char *head, const char *middle,
+				 const char *tail, int nextra, const Oid *extra_types)
+{
+	ListCell   *lc;
+	char	   *text;
+	TargetPlan *kept;
+	MemoryContext caller;
+	SPIPlanPtr	plan;
+
+	text = psprintf("%s %s%s AS t %s WHERE %s %s", head,
+					target->only ? "ONLY " : "", target->name, middle,
+					target->condition, tail);
+
+	foreach(lc, target->plans)
+	{
+		kept = (TargetPlan *) lfirst(lc);
+		if (strcmp(kept->text, text) == 0 && kept->nextra == nextra &&
+			(nextra == 0 || memcmp(kept->extra_types, extra_types,
+								   nextra * sizeof(Oid)) == 0))
+			return kept->plan;
+	}
+	if (list_length(target->plans) >= MAX_PLANS)
+		return target_prepare(target, text, nextra, extra_types, false);
+
+	caller = MemoryContextSwitchTo(target->context);
+	kept = palloc0(sizeof(TargetPlan));
+	kept->text = pstrdup(text);
+	kept->nextra = nextra;
+	if (nextra > 0)
+	{
+		kept->extra_types = palloc(nextra * sizeof(Oid));
+		memcpy(kept->extra_types, extra_types, nextra * sizeof(Oid));
+	}
+	MemoryContextSwitchTo(caller);
+
+	plan = kept->plan = target_prepare(target, text, nextra, extra_types,
+									   true);
+
+	caller = MemoryContextSwitchTo(target->context);
+	target->plans = lappend(target->plans, kept);
+	MemoryContextSwitchTo(caller);
+	return plan;
+}
+
+/*
+ * Runs it, as the caller.  Rows that it returns are in SPI_tuptable, their
+ * number in SPI_processed.
+ */
+void
+idem_target_run(SPIPlanPtr plan, Datum *values, const char *nulls)
+{
+	int			rc = SPI_execute_snapshot(plan, values, nulls,
+										  InvalidSnapshot, InvalidSnapshot,
+										  false, true, 0);
+
+	if (rc < 0)
+		elog(ERROR, "SPI_execute_snapshot failed: %s",
+			 SPI_result_code_string(rc));
+}
