@@ -28,7 +28,10 @@ static const char *const relation_names[IDEM_NRELATIONS] = {
 	[IDEM_REL_KEY] = "key",
 	[IDEM_REL_SCOPE] = "scope",
 	[IDEM_REL_FENCE] = "fence",
-	[IDEM_REL_SWEEP_STATE] = "sweep_state"
+	[IDEM_REL_SWEEP_STATE] = "sweep_state",
+	[IDEM_REL_MACHINE] = "machine",
+	[IDEM_REL_STATE] = "state",
+	[IDEM_REL_TRANSITION] = "transition"
 };
 
 /*

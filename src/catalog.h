@@ -13,10 +13,13 @@ typedef enum IdemRelation
 	IDEM_REL_KEY,
 	IDEM_REL_SCOPE,
 	IDEM_REL_FENCE,
-	IDEM_REL_SWEEP_STATE
+	IDEM_REL_SWEEP_STATE,
+	IDEM_REL_MACHINE,
+	IDEM_REL_STATE,
+	IDEM_REL_TRANSITION
 } IdemRelation;
 
-#define IDEM_NRELATIONS		(IDEM_REL_SWEEP_STATE + 1)
+#define IDEM_NRELATIONS		(IDEM_REL_TRANSITION + 1)
 
 /* the caller's identity, while definer work is done */
 typedef struct IdemIdentity

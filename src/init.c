@@ -10,6 +10,7 @@
 
 #include "fmgr.h"
 
+#include "binding.h"
 #include "catalog.h"
 #include "claims.h"
 #include "compat.h"
@@ -24,5 +25,6 @@ _PG_init(void)
 	idem_guc_define();
 	idem_catalog_init();
 	idem_claims_init();
+	idem_binding_init();
 	idem_target_init();
 }
