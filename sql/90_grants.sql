@@ -25,6 +25,8 @@ DECLARE
 		'idem_claimed'];
 	readable CONSTANT text[] := ARRAY[
 		'held', 'scope'];
+	writable CONSTANT text[] := ARRAY[
+		'machine', 'state', 'transition'];
 	name text;
 	target regnamespace;
 	statement text;
@@ -69,6 +71,10 @@ BEGIN
 		EXECUTE format('GRANT USAGE ON SCHEMA idem TO %I', role);
 		FOREACH name IN ARRAY readable LOOP
 			EXECUTE format('GRANT SELECT ON idem.%I TO %I', name, role);
+		END LOOP;
+		FOREACH name IN ARRAY writable LOOP
+			EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON idem.%I TO %I',
+				name, role);
 		END LOOP;
 	END IF;
 	RETURN true;
@@ -131,6 +137,9 @@ COMMENT ON FUNCTION idem_revoke(pg_catalog.name) IS
 SELECT pg_catalog.pg_extension_config_dump('idem.key', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.scope', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.fence', '');
+SELECT pg_catalog.pg_extension_config_dump('idem.machine', '');
+SELECT pg_catalog.pg_extension_config_dump('idem.state', '');
+SELECT pg_catalog.pg_extension_config_dump('idem.transition', '');
 
 DO $$
 DECLARE
