@@ -83,6 +83,8 @@ idem_bound_tables(const char *machine)
 	List	   *tables = NIL;
 	IdemIdentity saved;
 
+	if (!OidIsValid(get_relname_relid("binding", get_namespace_oid("idem", false))))
+		return NIL;
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	values[0] = CStringGetTextDatum(machine);

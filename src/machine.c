@@ -266,7 +266,7 @@ idem_guard_check(const char *guard, const char *event)
 				(errcode(ERRCODE_IDEM_MISUSE),
 				 errmsg("guard of event \"%s\" is not an SQL expression", event),
 				 errdetail("\"%s\" is a query, or several expressions.", guard),
-				 errhint("Put a query in parentheses."),
+				 errhint("Put a query into a function that the guard calls."),
 				 errhidestmt(true)));
 	if (guard_has_parameter(((RawStmt *) linitial(parsed))->stmt, NULL))
 		ereport(ERROR,
