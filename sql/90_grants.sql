@@ -20,11 +20,12 @@ DECLARE
 		'idem_call', 'idem_twin', 'idem_wrap'];
 	operator CONSTANT text[] := ARRAY[
 		'idem_forget', 'idem_reopen', 'idem_import', 'idem_import_many',
-		'idem_fence_advance', 'idem_sweep'];
+		'idem_fence_advance', 'idem_sweep',
+		'idem_attach', 'idem_detach', 'idem_verify', 'idem_guard', 'idem_not_initial'];
 	types CONSTANT text[] := ARRAY[
 		'idem_claimed'];
 	readable CONSTANT text[] := ARRAY[
-		'held', 'scope'];
+		'held', 'scope', 'binding'];
 	writable CONSTANT text[] := ARRAY[
 		'machine', 'state', 'transition'];
 	name text;

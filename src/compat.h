@@ -33,6 +33,8 @@ typedef TU_UpdateIndexes IdemIndexesToUpdate;
 	(pg_proc_aclcheck((function), GetUserId(), ACL_EXECUTE) == ACLCHECK_OK)
 #define IDEM_MAY_USE_SCHEMA(schema) \
 	(pg_namespace_aclcheck((schema), GetUserId(), ACL_USAGE) == ACLCHECK_OK)
+#define IDEM_OWNS_RELATION(relid) \
+	pg_class_ownercheck((relid), GetUserId())
 #else
 #define IDEM_MAY_EXECUTE(function) \
 	(object_aclcheck(ProcedureRelationId, (function), GetUserId(), \
@@ -40,6 +42,8 @@ typedef TU_UpdateIndexes IdemIndexesToUpdate;
 #define IDEM_MAY_USE_SCHEMA(schema) \
 	(object_aclcheck(NamespaceRelationId, (schema), GetUserId(), \
 					 ACL_USAGE) == ACLCHECK_OK)
+#define IDEM_OWNS_RELATION(relid) \
+	object_ownercheck(RelationRelationId, (relid), GetUserId())
 #endif
 
 /* 16 has one place where the costs of vacuum are set up, 18 asks who delays */

@@ -14,7 +14,9 @@
 #include "catalog.h"
 #include "claims.h"
 #include "compat.h"
+#include "guard.h"
 #include "guc.h"
+#include "taken.h"
 #include "target.h"
 
 PG_MODULE_MAGIC;
@@ -26,5 +28,7 @@ _PG_init(void)
 	idem_catalog_init();
 	idem_claims_init();
 	idem_binding_init();
+	idem_guard_init();
+	idem_taken_init();
 	idem_target_init();
 }

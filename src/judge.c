@@ -209,8 +209,7 @@ judge_parse(Relation rel, const IdemMachine *machine, const IdemRule *rule)
  * where one does not fit.
  */
 void
-idem_judge_check_guards(Relation rel, IdemBinding *binding,
-						const IdemMachine *machine)
+idem_judge_check_guards(Relation rel, const IdemMachine *machine)
 {
 	for (int i = 0; i < machine->nrules; i++)
 	{

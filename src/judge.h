@@ -58,7 +58,6 @@ extern void idem_judge_report(IdemJudge *judge, int elevel,
 							  IdemVerdict verdict, const char *from,
 							  const char *to, const char *event,
 							  const IdemRule *rule);
-extern void idem_judge_check_guards(Relation rel, IdemBinding *binding,
-									const IdemMachine *machine);
+extern void idem_judge_check_guards(Relation rel, const IdemMachine *machine);
 
 #endif							/* IDEM_JUDGE_H */

@@ -12,7 +12,7 @@ typedef struct IdemBound
 {
 	Oid			relid;
 	NameData	column;
-} IdemBound;
+}			IdemBound;
 
 /* machine.c */
 extern void idem_machine_check_name(const char *what, const char *name);
@@ -25,7 +25,7 @@ extern void idem_guard_check(const char *guard, const char *event);
 extern List *idem_bound_tables(const char *machine);
 extern char *idem_bound_name(Oid relid);
 extern List *idem_bound_lock(const char *machine);
-extern List *idem_bound_count(const IdemBound *bound);
+extern List *idem_bound_count(const IdemBound * bound);
 extern int64 idem_bound_rows(List *counts, const char *state);
 extern void idem_bound_check_empty(const char *machine, List *states);
 extern void idem_bound_move(const char *machine, List *from, List *to,
