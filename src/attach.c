@@ -681,6 +681,36 @@ detach_drop(Oid relid, const char *tag)
 }
 
 /*
+ * The tag of the binding of a column, also where its first trigger is gone; or
+ * of one whose column is gone.  NULL if there is none.
+ */
+static char *
+detach_find_tag(Relation rel, const char *column)
+{
+	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), column);
+	char	   *orphan = NULL;
+	int			n = rel->trigdesc != NULL ? rel->trigdesc->numtriggers : 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		const		Trigger *trigger = &rel->trigdesc->triggers[i];
+		char	   *tag;
+
+		if (trigger->tgnargs != IDEM_NARGS ||
+			!idem_trigger_is_ours(trigger->tgfoid, NULL))
+			continue;
+		tag = trigger->tgargs[IDEM_ARG_TAG];
+		if (attnum != InvalidAttrNumber &&
+			idem_trigger_column(trigger->tgqual) == attnum)
+			return pstrdup(tag);
+		if (attnum == InvalidAttrNumber && strncmp(tag, "~idem_", 6) == 0 &&
+			strncmp(tag + 6, column, Min(strlen(column), MAX_TAG_COLUMN)) == 0)
+			orphan = pstrdup(tag);
+	}
+	return orphan;
+}
+
+/*
  * idem_detach(table_name, column_name) -> true
  */
 Datum
@@ -688,8 +718,7 @@ idem_detach(PG_FUNCTION_ARGS)
 {
 	Oid			relid;
 	char	   *column;
-	char	   *tag = NULL;
-	bool		child = false;
+	char	   *tag;
 	Relation	rel;
 	IdemTable  *table;
 	ListCell   *lc;
@@ -705,15 +734,7 @@ idem_detach(PG_FUNCTION_ARGS)
 	attach_check_owner(relid);
 	rel = relation_open(relid, AccessExclusiveLock);
 	attach_check_owner(relid);
-	table = idem_table_get(rel, CurrentMemoryContext);
-	for (int i = 0; i < table->nbindings; i++)
-	{
-		if (strcmp(NameStr(table->bindings[i].column_name), column) == 0)
-		{
-			tag = pstrdup(table->bindings[i].tag);
-			child = table->bindings[i].root != relid;
-		}
-	}
+	tag = detach_find_tag(rel, column);
 	if (tag == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_MISUSE),
@@ -721,15 +742,21 @@ idem_detach(PG_FUNCTION_ARGS)
 						column, RelationGetRelationName(rel)),
 				 errtable(rel),
 				 errhidestmt(true)));
-	if (child)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("machine of table \"%s\" was attached to a table above it",
-						RelationGetRelationName(rel)),
-				 errhint("Detach it from table \"%s\".",
-						 get_rel_name(table->bindings[0].root)),
-				 errtable(rel),
-				 errhidestmt(true)));
+	table = idem_table_get(rel, CurrentMemoryContext);
+	for (int i = 0; i < table->nbindings; i++)
+	{
+		const IdemBinding *binding = &table->bindings[i];
+
+		if (strcmp(binding->tag, tag) == 0 && binding->root != relid)
+			ereport(ERROR,
+					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+					 errmsg("machine of table \"%s\" was attached to a table above it",
+							RelationGetRelationName(rel)),
+					 errhint("Detach it from table \"%s\".",
+							 get_rel_name(binding->root)),
+					 errtable(rel),
+					 errhidestmt(true)));
+	}
 	relation_close(rel, NoLock);
 
 	foreach(lc, find_all_inheritors(relid, AccessExclusiveLock, NULL))

@@ -116,6 +116,7 @@ typedef struct GuardCall
 	MemoryContextCallback callback;
 	IdemJudge  *judge;
 	int			depth;			/* of triggers */
+	Oid			fired_at;		/* where an event names the row */
 	int			warnings;
 	bool		keep_image;		/* what is inserted may be another row */
 	decision_hash *decisions;	/* of tables with row triggers after updates */
@@ -143,8 +144,8 @@ typedef struct GuardNote
 	char		tag[NAMEDATALEN];
 	int			depth;
 	int			nestlevel;		/* of subtransactions */
+	bool		decided;		/* else the row stayed in its state */
 	GuardDecision decision;
-	bool		has_decision;
 } GuardNote;
 
 /* with decisions; newest first */
@@ -194,6 +195,7 @@ guard_begin(FunctionCallInfo fcinfo)
 
 	call = MemoryContextAllocZero(holder, sizeof(GuardCall));
 	call->judge = idem_judge_begin(rel, table, binding, holder);
+	call->fired_at = RelationGetRelid(rel);
 	call->depth = idem_taken_depth();
 	call->keep_image = binding->overruled ||
 		(rel->rd_rel->relispartition && rel->trigdesc != NULL &&
@@ -350,7 +352,7 @@ guard_decide(GuardCall *call, ItemPointer tid, TupleTableSlot *old_slot,
 			return false;
 		if (idem_judge_is_exempt(judge))
 			return false;
-		*intent = idem_taken_intent(judge->relid, tid, machine->name,
+		*intent = idem_taken_intent(call->fired_at, tid, machine->name,
 									NameStr(binding->column_name));
 		if (state->self == IDEM_SELF_DENY)
 		{
@@ -363,7 +365,7 @@ guard_decide(GuardCall *call, ItemPointer tid, TupleTableSlot *old_slot,
 	}
 	else
 	{
-		*intent = idem_taken_intent(judge->relid, tid, machine->name,
+		*intent = idem_taken_intent(call->fired_at, tid, machine->name,
 									NameStr(binding->column_name));
 		if (*intent == NULL && idem_judge_is_exempt(judge))
 			return true;
@@ -502,7 +504,8 @@ guard_recall(Oid relid, const char *tag, int depth, ItemPointerData tid)
  * Notes a row whose final image is to be proven.
  */
 static void
-guard_note(GuardCall *call, ItemPointer tid, const GuardDecision *decision)
+guard_note(GuardCall *call, ItemPointer tid, const GuardDecision *decision,
+		   HeapTuple new_tuple)
 {
 	GuardNote  *note;
 
@@ -524,6 +527,15 @@ guard_note(GuardCall *call, ItemPointer tid, const GuardDecision *decision)
 	note->depth = call->depth;
 	note->nestlevel = GetCurrentTransactionNestLevel();
 	note->decision.tid = *tid;
+	if (decision != NULL)
+	{
+		MemoryContext former = MemoryContextSwitchTo(TopTransactionContext);
+
+		note->decided = true;
+		note->decision.to = decision->to;
+		note->decision.image = heap_copytuple(new_tuple);
+		MemoryContextSwitchTo(former);
+	}
 	nnotes++;
 }
 
@@ -550,7 +562,8 @@ guard_before_update(GuardCall *call, TriggerData *trigdata)
 	else
 	{
 		if (binding->overruled)
-			guard_note(call, &old_tuple->t_self, &decision);
+			guard_note(call, &old_tuple->t_self,
+					   moves_on ? &decision : NULL, trigdata->tg_newtuple);
 		if (moves_on && binding->history)
 		{
 			bool		many = true;
@@ -597,7 +610,7 @@ guard_prove(GuardCall *call, ItemPointer tid, const GuardDecision *kept,
 			kept->to >= 0)
 		{
 			*decision = *kept;
-			*intent = idem_taken_intent(call->judge->relid, tid,
+			*intent = idem_taken_intent(call->fired_at, tid,
 										call->judge->machine->name,
 										NameStr(call->judge->binding->column_name));
 			return true;
@@ -721,7 +734,6 @@ guard_arrive(GuardCall *call, TriggerData *trigdata, GuardMove *move)
 	GuardDecision decision;
 	const IdemIntent *intent;
 	ItemPointerData tid = row->t_self;
-	Oid			relid = call->judge->relid;
 	bool		moves_on;
 
 	map = convert_tuples_by_name(RelationGetDescr(source),
@@ -737,10 +749,10 @@ guard_arrive(GuardCall *call, TriggerData *trigdata, GuardMove *move)
 	ExecStoreHeapTuple(row, old_slot, false);
 
 	/* whoever fires named the row where it was */
-	call->judge->relid = move->relid;
+	call->fired_at = move->relid;
 	moves_on = guard_prove(call, &tid, move->decided ? &kept : NULL, old_slot,
 						   trigdata->tg_trigslot, &decision, &intent);
-	call->judge->relid = relid;
+	call->fired_at = call->judge->relid;
 	if (moves_on && call->judge->binding->history && idem_taken_row != NULL)
 		idem_taken_row(rel, row, trigdata->tg_trigtuple, call->judge->binding,
 					   decision.event, intent);
@@ -811,8 +823,9 @@ guard_prove_note(Relation rel, GuardCall *call, GuardNote *note)
 			GuardDecision decision;
 			const IdemIntent *intent;
 
-			(void) guard_decide(call, &tid, old_slot, new_slot, NULL,
-								&decision, &intent);
+			(void) guard_prove(call, &tid,
+							   note->decided ? &note->decision : NULL,
+							   old_slot, new_slot, &decision, &intent);
 		}
 	}
 	ExecDropSingleTupleTableSlot(old_slot);
@@ -843,7 +856,11 @@ guard_after_statement(GuardCall *call, TriggerData *trigdata)
 	{
 		if (i < n && notes[i].relid == relid && notes[i].depth == call->depth &&
 			strcmp(notes[i].tag, tag) == 0)
+		{
+			if (notes[i].decided)
+				heap_freetuple(notes[i].decision.image);
 			continue;
+		}
 		notes[kept++] = notes[i];
 	}
 	nnotes = kept;
@@ -878,6 +895,7 @@ guard_prove_rest(void)
 			memset(&call, 0, sizeof(call));
 			call.judge = idem_judge_begin(rel, table, &table->bindings[j],
 										  context);
+			call.fired_at = RelationGetRelid(rel);
 			guard_prove_note(rel, &call, &notes[i]);
 		}
 		relation_close(rel, NoLock);
@@ -977,6 +995,9 @@ idem_guard(PG_FUNCTION_ARGS)
 	if (call == NULL)
 	{
 		guard_check_trigger(trigdata);
+		/* it outlives a column that is dropped with all that depends on it */
+		if (TRIGGER_FIRED_FOR_STATEMENT(trigdata->tg_event) && nnotes == 0)
+			return PointerGetDatum(NULL);
 		call = guard_begin(fcinfo);
 	}
 
