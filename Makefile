@@ -10,7 +10,7 @@
 # WERROR=1 makes warnings errors; PG_CONFIG=... chooses the server.
 
 PG_CONFIG ?= pg_config
-FRAME = setup demo check bench indent
+FRAME = setup demo check check-majors bench indent
 
 # PGXS has a "check" of its own that only explains why it cannot work, and on
 # a fresh machine there is no PGXS at all.  So whoever asks for one of our own

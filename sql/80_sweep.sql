@@ -4,8 +4,8 @@ CREATE TABLE idem.sweep_state (
 	kind pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
 	position pg_catalog.int8 NOT NULL
 );
-COMMENT ON TABLE idem.sweep_state IS 'where the next sweep goes on, per kind of record: a block of its table';
-INSERT INTO idem.sweep_state VALUES ('key', 0);
+COMMENT ON TABLE idem.sweep_state IS 'where the next sweep goes on, per kind of record: a block of its table; "first" is the number of the kind that it begins with';
+INSERT INTO idem.sweep_state VALUES ('first', 0), ('key', 0), ('token', 0);
 
 CREATE FUNCTION idem_sweep(
 	max_rows pg_catalog.int4 DEFAULT 10000,
@@ -15,4 +15,4 @@ CREATE FUNCTION idem_sweep(
 ) RETURNS SETOF pg_catalog.record
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_sweep(pg_catalog.int4, pg_catalog.interval) IS
-'For operators: removes records whose time is over, going on where the last sweep stopped, once round at most. max_rows: at most so many (NULL: no limit). budget: for so long (NULL: no limit). Never waits for a lock, never touches a live claim, and keeps to vacuum_cost_delay as VACUUM does. Returns how many were removed, per kind. Errors: ID400 bad argument.';
+'For operators: removes records whose time is over, of every kind, going on where the last sweep stopped, once round at most. max_rows: at most so many (NULL: no limit). budget: for so long (NULL: no limit). Both are shared over the kinds. Never waits for a lock, never touches a live claim, and keeps to vacuum_cost_delay as VACUUM does. Returns one row per kind: how many were removed. Errors: ID400 bad argument.';

@@ -17,13 +17,16 @@ DECLARE
 		'idem_fail', 'idem_retry', 'idem_release', 'idem_renew', 'idem_step',
 		'idem_unfinished', 'idem_lookup', 'idem_once', 'idem_once_many',
 		'idem_canonical', 'idem_fingerprint', 'idem_child',
-		'idem_call', 'idem_twin', 'idem_wrap'];
+		'idem_call', 'idem_twin', 'idem_wrap',
+		'idem_update', 'idem_delete'];
 	operator CONSTANT text[] := ARRAY[
 		'idem_forget', 'idem_reopen', 'idem_import', 'idem_import_many',
 		'idem_fence_advance', 'idem_sweep',
-		'idem_attach', 'idem_detach', 'idem_verify', 'idem_guard', 'idem_not_initial'];
+		'idem_attach', 'idem_detach', 'idem_verify', 'idem_guard', 'idem_not_initial',
+		'idem_attach_once', 'idem_detach_once', 'idem_once_row',
+		'idem_attach_version', 'idem_detach_version', 'idem_rowversion'];
 	types CONSTANT text[] := ARRAY[
-		'idem_claimed'];
+		'idem_claimed', 'idem_inserted', 'idem_versioned'];
 	readable CONSTANT text[] := ARRAY[
 		'held', 'scope', 'binding'];
 	writable CONSTANT text[] := ARRAY[
@@ -82,7 +85,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idem_grant(pg_catalog.name, pg_catalog.text) IS
-'Lets a role use idem. level: app (the verbs of daily work) or operator (those, and forget, reopen, import, fence_advance, sweep and the views). Only adds. Returns true. Errors: ID400 bad level, 42704 no such role.';
+'Lets a role use idem. level: app (the verbs of daily work) or operator (those, and forget, reopen, import, fence_advance, sweep, attach and the views). Only adds. Returns true. Errors: ID400 bad level, 42704 no such role.';
 
 CREATE FUNCTION idem_revoke(role pg_catalog.name)
 	RETURNS pg_catalog.bool
@@ -141,6 +144,7 @@ SELECT pg_catalog.pg_extension_config_dump('idem.fence', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.machine', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.state', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.transition', '');
+SELECT pg_catalog.pg_extension_config_dump('idem.token', '');
 
 DO $$
 DECLARE

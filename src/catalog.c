@@ -31,7 +31,8 @@ static const char *const relation_names[IDEM_NRELATIONS] = {
 	[IDEM_REL_SWEEP_STATE] = "sweep_state",
 	[IDEM_REL_MACHINE] = "machine",
 	[IDEM_REL_STATE] = "state",
-	[IDEM_REL_TRANSITION] = "transition"
+	[IDEM_REL_TRANSITION] = "transition",
+	[IDEM_REL_TOKEN] = "token"
 };
 
 /*

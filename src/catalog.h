@@ -16,10 +16,10 @@ typedef enum IdemRelation
 	IDEM_REL_SWEEP_STATE,
 	IDEM_REL_MACHINE,
 	IDEM_REL_STATE,
-	IDEM_REL_TRANSITION
+	IDEM_REL_TRANSITION,
+	IDEM_REL_TOKEN,
+	IDEM_NRELATIONS
 } IdemRelation;
-
-#define IDEM_NRELATIONS		(IDEM_REL_TRANSITION + 1)
 
 /* the caller's identity, while definer work is done */
 typedef struct IdemIdentity

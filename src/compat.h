@@ -33,8 +33,6 @@ typedef TU_UpdateIndexes IdemIndexesToUpdate;
 	(pg_proc_aclcheck((function), GetUserId(), ACL_EXECUTE) == ACLCHECK_OK)
 #define IDEM_MAY_USE_SCHEMA(schema) \
 	(pg_namespace_aclcheck((schema), GetUserId(), ACL_USAGE) == ACLCHECK_OK)
-#define IDEM_OWNS_RELATION(relid) \
-	pg_class_ownercheck((relid), GetUserId())
 #else
 #define IDEM_MAY_EXECUTE(function) \
 	(object_aclcheck(ProcedureRelationId, (function), GetUserId(), \
@@ -42,8 +40,6 @@ typedef TU_UpdateIndexes IdemIndexesToUpdate;
 #define IDEM_MAY_USE_SCHEMA(schema) \
 	(object_aclcheck(NamespaceRelationId, (schema), GetUserId(), \
 					 ACL_USAGE) == ACLCHECK_OK)
-#define IDEM_OWNS_RELATION(relid) \
-	object_ownercheck(RelationRelationId, (relid), GetUserId())
 #endif
 
 /* 16 has one place where the costs of vacuum are set up, 18 asks who delays */
@@ -88,6 +84,23 @@ typedef TU_UpdateIndexes IdemIndexesToUpdate;
 #define IDEM_INDEX_BEGINSCAN(heap, index, snap, nkeys) \
 	index_beginscan((heap), (index), (snap), NULL, (nkeys), 0)
 #define IDEM_XACT_LOCK_TRY(xid) ConditionalXactLockTableWait((xid), false)
+#endif
+
+/* 16 can leave the datum in the sort's own memory */
+#if PG_VERSION_NUM < 160000
+#define IDEM_TUPLESORT_GETDATUM(sort, value, isnull) \
+	tuplesort_getdatum((sort), true, (value), (isnull), NULL)
+#else
+#define IDEM_TUPLESORT_GETDATUM(sort, value, isnull) \
+	tuplesort_getdatum((sort), true, true, (value), (isnull), NULL)
+#endif
+
+/* 16 has one function for every kind of object */
+#if PG_VERSION_NUM < 160000
+#define IDEM_OWNS_RELATION(relid, role) pg_class_ownercheck((relid), (role))
+#else
+#define IDEM_OWNS_RELATION(relid, role) \
+	object_ownercheck(RelationRelationId, (relid), (role))
 #endif
 
 #endif							/* IDEM_COMPAT_H */

@@ -17,6 +17,7 @@
 #include "guard.h"
 #include "guc.h"
 #include "taken.h"
+#include "rowversion.h"
 #include "target.h"
 
 PG_MODULE_MAGIC;
@@ -30,5 +31,6 @@ _PG_init(void)
 	idem_binding_init();
 	idem_guard_init();
 	idem_taken_init();
+	idem_rowversion_init();
 	idem_target_init();
 }

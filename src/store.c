@@ -146,7 +146,6 @@ store_choose_direct(Relation rel)
 void
 idem_store_open(IdemStore *store, LOCKMODE lockmode)
 {
-	memset(store, 0, sizeof(IdemStore));
 	store->context = CurrentMemoryContext;
 	store->owner = CurrentResourceOwner;
 	store->rel = table_open(idem_catalog_relation(IDEM_REL_KEY), lockmode);
@@ -199,7 +198,7 @@ idem_store_read_at(IdemStore *store, ItemPointer tid,
 void
 idem_store_presume_absent(IdemStore *store)
 {
-	store->pending = InvalidTransactionId;
+	store->heap.pending = InvalidTransactionId;
 }
 
 /*

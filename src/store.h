@@ -6,15 +6,10 @@
 #ifndef IDEM_STORE_H
 #define IDEM_STORE_H
 
-#include "access/genam.h"
 #include "datatype/timestamp.h"
-#include "executor/tuptable.h"
-#include "storage/itemptr.h"
 #include "utils/relcache.h"
-#include "utils/resowner.h"
-#include "utils/snapshot.h"
 
-#include "wait.h"
+#include "direct.h"
 
 /* columns of idem.key, in order */
 typedef enum IdemColumn
@@ -70,13 +65,6 @@ typedef struct IdemRow
 	TransactionId xmin;			/* direct way only: who wrote this version */
 } IdemRow;
 
-typedef enum IdemStoreResult
-{
-	IDEM_STORE_OK,
-	IDEM_STORE_CHANGED,			/* the row is not what was read: read again */
-	IDEM_STORE_BUSY				/* "wait" ran out */
-} IdemStoreResult;
-
 /* the opened table; zeroed and filled by idem_store_open */
 typedef struct IdemStore
 {
@@ -84,15 +72,7 @@ typedef struct IdemStore
 	bool		direct;
 	MemoryContext context;		/* of what lives as long as it is open */
 	ResourceOwner owner;
-
-	/* direct way only */
-	Relation	pk;
-	IndexScanDesc scan;
-	TupleTableSlot *read_slot;
-	TupleTableSlot *write_slot;
-	SnapshotData dirty;
-	TransactionId pending;		/* inserts this key right now, if valid */
-	uint32		pending_token;	/* and is not even sure of it, if not 0 */
+	IdemDirect	heap;			/* direct way only */
 } IdemStore;
 
 /* store.c */

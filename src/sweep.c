@@ -2,28 +2,35 @@
  * sweep.c
  *	  idem_sweep: removes what has expired.
  *
- * It keeps to vacuum_cost_delay as VACUUM does, so that it can be slowed down
- * where the foreground needs the disk.
+ * A kind of record is one entry of the table "kinds" below: its name, its
+ * relation, and either the condition under which a row of it has expired or a
+ * function that sweeps it its own way.  The same holds for all of them:
  *
  * There is no index on expiry, since it would have to be maintained by every
- * completion.  Instead a sweep walks the table's blocks from where the last
- * one stopped, a bounded number of blocks at a time, and goes once round at
- * most.  Where the table is not a plain heap it is DELETE by a cutoff.
+ * write.  Instead a sweep walks the relation's blocks from where the last one
+ * stopped, a bounded number of blocks at a time, and goes once round at most.
  *
  * It never waits: a row that somebody else is changing is left for the next
- * time, and so is a row that raises an error.  Hence sweeps may run beside
- * each other and beside claims without deadlock.  A row is removed only if its
- * own expires_at is over, judged on the version that is deleted; live claims
- * have none that is.
+ * time, and so is a row that raises an error, and a relation that is locked.
+ * Hence sweeps may run beside each other and beside the verbs without
+ * deadlock.  A row is removed only if the very version that is deleted has
+ * expired.  It keeps to vacuum_cost_delay as VACUUM does, so that it can be
+ * slowed down where the foreground needs the disk.
  *
- * A session claim's row has no deadline while its holder lives.  The first
- * sweep that finds the holder dead gives it one: the ttl from then on.
+ * max_rows and budget are shared out, so that no kind starves another: each
+ * gets an equal part of what is left, and what some did not need then goes to
+ * those that could use more.  A sweep that ran out before all were through
+ * lets the next one begin with another kind, so that this holds also where
+ * there are more kinds than rows to be removed.
+ *
+ * Positions belong to one sweep at a time; another that runs beside it starts
+ * at the first block and does not save its own.
  */
 #include "postgres.h"
 
-#include "access/heapam.h"
-#include "access/tableam.h"
+#include "access/table.h"
 #include "access/xact.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_type.h"
 #include "commands/vacuum.h"
 #include "executor/spi.h"
@@ -31,410 +38,445 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "catalog.h"
 #include "compat.h"
 #include "errors.h"
 #include "registry.h"
-#include "session.h"
+#include "sweep.h"
 
 PG_FUNCTION_INFO_V1(idem_sweep);
 
-#define BLOCKS_AT_A_TIME	16
+/* between two looks at whether the time is up */
+#define BLOCKS_AT_A_TIME	64
 
-typedef struct Sweep
+struct IdemSweepKind
 {
-	IdemStore  *store;
-	IdemRow    *row;			/* one under examination */
-	TimestampTz now;
-	int64		max_rows;
-	TimestampTz stop_at;
-	int64		removed;
-	MemoryContext context;		/* reset after each row or block */
-} Sweep;
+	const char *name;			/* also the table's, where "walk" is NULL */
+	IdemRelation relation;
 
-static const IdemWait no_wait = {.forever = false,.until = 0};
+	/* rows expire by a condition ... */
+	IdemSweepStatement list;
+	IdemSweepStatement remove;
+	/* ... or are swept in another way */
+	void		(*walk) (IdemSweep *sweep);
+};
 
-static bool
-sweep_is_over(const Sweep *sweep)
-{
-	return sweep->removed >= sweep->max_rows ||
-		GetCurrentTimestamp() >= sweep->stop_at;
-}
-
-static bool
-sweep_is_session_without_end(const IdemRow *row)
-{
-	return row->nulls[IDEM_COL_EXPIRES_AT] &&
-		!row->nulls[IDEM_COL_FENCE] &&
-		idem_row_is_in_progress(row) &&
-		idem_row_hold(row) == IDEM_HOLD_SESSION;
-}
+#define EXPIRED_IN_RANGE(table, expired) \
+	"SELECT ctid FROM ONLY idem." table \
+	" WHERE ctid OPERATOR(pg_catalog.>=) $1" \
+	" AND ctid OPERATOR(pg_catalog.<) $2 AND (" expired ") LIMIT $4"
 
 /*
- * Gives the row of a dead session its deadline.
+ * A kind whose rows have expired where "expired" holds.  It may use the
+ * table's columns, and $3, the present time; everything in it is qualified.
  */
-static void
-sweep_mark_dead(void *arg)
-{
-	Sweep	   *sweep = (Sweep *) arg;
-	IdemRow		row = *sweep->row;
-	IdemScope	scope;
-
-	if (!sweep_is_session_without_end(&row) ||
-		idem_session_is_alive(DatumGetInt64(row.values[IDEM_COL_FENCE])))
-		return;
-	idem_scope_resolve(DatumGetTextPP(row.values[IDEM_COL_SCOPE]),
-					   IDEM_SCOPE_OPERATING, &scope);
-	idem_row_set_expiry(&row, &scope, sweep->now);
-	if (!row.nulls[IDEM_COL_EXPIRES_AT])
-		(void) idem_store_update(sweep->store, sweep->row, &row, &no_wait);
+#define SWEEP_WHERE(table, rel, expired) \
+{ \
+	.name = table, \
+	.relation = rel, \
+	.list = { \
+		.text = EXPIRED_IN_RANGE(table, expired), \
+		.nparams = 4, .types = {TIDOID, TIDOID, TIMESTAMPTZOID, INT8OID} \
+	}, \
+	.remove = { \
+		.text = "DELETE FROM ONLY idem." table " WHERE ctid OPERATOR(pg_catalog.=)" \
+		" ANY (ARRAY(" EXPIRED_IN_RANGE(table, expired) \
+		" FOR UPDATE SKIP LOCKED))", \
+		.nparams = 4, .types = {TIDOID, TIDOID, TIMESTAMPTZOID, INT8OID} \
+	} \
 }
 
-/*
- * One row of the heap, as it is in its buffer.
- */
-static void
-sweep_heap_row(Sweep *sweep, TupleTableSlot *slot)
+static IdemSweepKind kinds[] =
 {
-	IdemRow		row;
-
-	slot_getallattrs(slot);
-	memcpy(row.values, slot->tts_values, sizeof(row.values));
-	memcpy(row.nulls, slot->tts_isnull, sizeof(row.nulls));
-	row.tid = slot->tts_tid;
-	row.xmin = InvalidTransactionId;
-
-	if (idem_row_is_expired(&row, sweep->now))
 	{
-		if (idem_store_delete(sweep->store, &row, &no_wait) == IDEM_STORE_OK)
-			sweep->removed++;
-	}
-	else if (sweep_is_session_without_end(&row))
+		.name = "key",.relation = IDEM_REL_KEY,.walk = idem_sweep_keys
+	},
+	SWEEP_WHERE("token", IDEM_REL_TOKEN,
+				"expires_at OPERATOR(pg_catalog.<=)"
+				" ($3 OPERATOR(pg_catalog.-) '24 h'::pg_catalog.interval)")
+};
+
+#define NKINDS		lengthof(kinds)
+
+/* the row of idem.sweep_state that says which kind comes first */
+#define FIRST		"first"
+
+static IdemSweepStatement load_statement =
+{
+	.text = "SELECT kind::pg_catalog.text, COALESCE(position, 0)::pg_catalog.int8"
+	" FROM idem.sweep_state FOR UPDATE SKIP LOCKED"
+};
+
+static IdemSweepStatement save_statement =
+{
+	.text = "UPDATE idem.sweep_state SET position = $2"
+	" WHERE kind OPERATOR(pg_catalog.=) $1",
+	.nparams = 2,.types =
 	{
-		sweep->row = &row;
-		(void) idem_try(sweep_mark_dead, sweep, idem_try_tolerates);
-	}
-}
-
-/*
- * Walks the heap from block "start" and returns the block to go on from.
- */
-static BlockNumber
-sweep_heap(Sweep *sweep, BlockNumber start)
-{
-	Relation	rel = sweep->store->rel;
-	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
-	BlockNumber done = 0;
-	BlockNumber block;
-
-	if (nblocks == 0)
-		return 0;
-	block = start % nblocks;
-
-	while (done < nblocks && !sweep_is_over(sweep))
-	{
-		BlockNumber n = Min(BLOCKS_AT_A_TIME, nblocks - done);
-		Snapshot	snapshot;
-		TableScanDesc scan;
-		TupleTableSlot *slot;
-		MemoryContext caller;
-
-		n = Min(n, nblocks - block);
-		CHECK_FOR_INTERRUPTS();
-		snapshot = RegisterSnapshot(GetLatestSnapshot());
-		scan = table_beginscan_strat(rel, snapshot, 0, NULL, true, false);
-		heap_setscanlimits(scan, block, n);
-		slot = table_slot_create(rel, NULL);
-		caller = MemoryContextSwitchTo(sweep->context);
-		while (sweep->removed < sweep->max_rows &&
-			   table_scan_getnextslot(scan, ForwardScanDirection, slot))
-		{
-			sweep_heap_row(sweep, slot);
-		}
-		MemoryContextSwitchTo(caller);
-		ExecDropSingleTupleTableSlot(slot);
-		table_endscan(scan);
-		UnregisterSnapshot(snapshot);
-		MemoryContextReset(sweep->context);
-		IDEM_VACUUM_DELAY();
-
-		/* where max_rows ran out, the same blocks again */
-		if (sweep->removed >= sweep->max_rows)
-			break;
-		done += n;
-		block = (block + n) % nblocks;
-	}
-	return block;
-}
-
-typedef enum SweepStatement
-{
-	SWEEP_POSITION,
-	SWEEP_SAVE_POSITION,
-	SWEEP_CUTOFF,
-	SWEEP_DELETE,
-	SWEEP_EXPIRED,
-	SWEEP_SESSIONS
-} SweepStatement;
-
-#define EXPIRED "expires_at OPERATOR(pg_catalog.<=) $1"
-
-/* empty where they are NULL, which no key is */
-#define SCOPE_AND_KEY \
-	"SELECT COALESCE(scope::pg_catalog.text, ''), " \
-	"COALESCE(key::pg_catalog.text, '') FROM idem.key"
-
-static const struct
-{
-	const char *text;
-	int			nparams;
-	Oid			types[2];
-}			statements[] = {
-
-	[SWEEP_POSITION] = {
-		"SELECT COALESCE(position, 0)::pg_catalog.int8 FROM idem.sweep_state"
-		" WHERE kind OPERATOR(pg_catalog.=) $1 FOR UPDATE SKIP LOCKED",
-		1, {TEXTOID}
-	},
-	[SWEEP_SAVE_POSITION] = {
-		"UPDATE idem.sweep_state SET position = $2"
-		" WHERE kind OPERATOR(pg_catalog.=) $1",
-		2, {TEXTOID, INT8OID}
-	},
-	[SWEEP_CUTOFF] = {
-		"SELECT expires_at::pg_catalog.timestamptz FROM idem.key WHERE " EXPIRED
-		" ORDER BY expires_at LIMIT 1 OFFSET $2",
-		2, {TIMESTAMPTZOID, INT8OID}
-	},
-	[SWEEP_DELETE] = {
-		"DELETE FROM idem.key WHERE expires_at OPERATOR(pg_catalog.<) $1",
-		1, {TIMESTAMPTZOID}
-	},
-	[SWEEP_EXPIRED] = {
-		SCOPE_AND_KEY " WHERE " EXPIRED " LIMIT $2",
-		2, {TIMESTAMPTZOID, INT8OID}
-	},
-	[SWEEP_SESSIONS] = {
-		SCOPE_AND_KEY
-		" WHERE state OPERATOR(pg_catalog.=) 'in_progress'"
-		" AND hold OPERATOR(pg_catalog.=) 'session' AND expires_at IS NULL",
-		0, {InvalidOid}
+		TEXTOID, INT8OID
 	}
 };
 
 /*
- * Runs a statement as the tables' owner, with the latest snapshot; the caller
- * has connected to SPI and reads the result.
+ * Whether the turn has to end.
  */
-static void
-sweep_execute(Sweep *sweep, SweepStatement which, Datum a, Datum b)
+bool
+idem_sweep_is_over(const IdemSweep *sweep)
 {
-	static SPIPlanPtr plans[lengthof(statements)];
-	Datum		values[2] = {a, b};
+	return sweep->removed >= sweep->quota ||
+		GetCurrentTimestamp() >= sweep->stop_at;
+}
+
+/*
+ * Runs a statement as the owner of a relation of idem's, with the latest
+ * snapshot; the caller has connected to SPI and reads the result.
+ */
+void
+idem_sweep_execute(IdemSweepStatement *statement, IdemRelation whose,
+				   const Datum *values)
+{
 	IdemIdentity saved;
 	int			rc;
 
-	if (plans[which] == NULL)
-		plans[which] = idem_sql_keep_plan(statements[which].text,
-										  statements[which].nparams,
-										  statements[which].types);
-	idem_catalog_become(sweep->store->rel->rd_rel->relowner, &saved);
-	rc = SPI_execute_snapshot(plans[which], values, NULL, GetLatestSnapshot(),
-							  InvalidSnapshot, false, true, 0);
+	if (statement->plan == NULL)
+		statement->plan = idem_sql_keep_plan(statement->text,
+											 statement->nparams,
+											 statement->types);
+	idem_catalog_become(idem_catalog_owner(whose), &saved);
+	rc = SPI_execute_snapshot(statement->plan, (Datum *) values, NULL,
+							  GetLatestSnapshot(), InvalidSnapshot, false,
+							  true, 0);
 	idem_catalog_restore(&saved);
 	if (rc < 0)
 		elog(ERROR, "SPI_execute_snapshot failed: %s",
 			 SPI_result_code_string(rc));
 }
 
+/* rows of one kind, from a place in its relation up to another */
+typedef struct SweepRange
+{
+	IdemSweep  *sweep;
+	ItemPointerData from;
+	ItemPointerData to;			/* not included */
+	bool		listing;
+	ItemPointer found;			/* what listing found */
+	uint64		nfound;
+} SweepRange;
+
 /*
- * Deletes all that expired before the row that would be one too many.
+ * Removes what has expired in the range, or lists it.
  */
 static void
-sweep_delete_expired(void *arg)
+sweep_range(void *arg)
 {
-	Sweep	   *sweep = (Sweep *) arg;
-	TimestampTz cutoff = sweep->now;
-	bool		isnull;
+	SweepRange *range = (SweepRange *) arg;
+	IdemSweep  *sweep = range->sweep;
+	IdemSweepKind *kind = (IdemSweepKind *) sweep->kind;
+	Datum		values[4] = {
+		PointerGetDatum(&range->from),
+		PointerGetDatum(&range->to),
+		TimestampTzGetDatum(sweep->now),
+		Int64GetDatum(sweep->quota - sweep->removed)
+	};
 
 	SPI_connect();
-	if (sweep->max_rows < PG_INT64_MAX)
+	idem_sweep_execute(range->listing ? &kind->list : &kind->remove,
+					   kind->relation, values);
+	if (range->listing)
 	{
-		sweep_execute(sweep, SWEEP_CUTOFF, TimestampTzGetDatum(sweep->now),
-					  Int64GetDatum(sweep->max_rows));
-		if (SPI_processed > 0)
-			cutoff = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0],
-													   SPI_tuptable->tupdesc,
-													   1, &isnull));
+		range->nfound = SPI_processed;
+		range->found = MemoryContextAlloc(sweep->context,
+										  Max(range->nfound, 1) *
+										  sizeof(ItemPointerData));
+		for (uint64 i = 0; i < range->nfound; i++)
+		{
+			bool		isnull;
+			Datum		tid = SPI_getbinval(SPI_tuptable->vals[i],
+											SPI_tuptable->tupdesc, 1, &isnull);
+
+			range->found[i] = *(ItemPointer) DatumGetPointer(tid);
+		}
 	}
-	sweep_execute(sweep, SWEEP_DELETE, TimestampTzGetDatum(cutoff), (Datum) 0);
-	sweep->removed += SPI_processed;
+	else
+		sweep->removed += SPI_processed;
 	SPI_finish();
 }
 
-static void
-sweep_delete_without_waiting(void *arg)
+static bool
+sweep_range_tried(SweepRange *range)
 {
-	IdemWait	briefly = {.until = 0};
+	int64		before = range->sweep->removed;
 
-	/* runs out as an error, so that the caller's undoing covers it */
-	if (!idem_wait_run(&briefly, sweep_delete_expired, arg))
-		ereport(ERROR,
-				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("an expired row is locked")));
-}
-
-static void
-sweep_delete_one(void *arg)
-{
-	Sweep	   *sweep = (Sweep *) arg;
-
-	if (idem_row_is_expired(sweep->row, sweep->now) &&
-		idem_store_delete(sweep->store, sweep->row,
-						  &no_wait) == IDEM_STORE_OK)
-		sweep->removed++;
+	if (idem_try(sweep_range, range, idem_try_tolerates))
+		return true;
+	range->sweep->removed = before;
+	return false;
 }
 
 /*
- * Applies "work" to each row that the statement names, each for itself.
+ * Removes what has expired in some blocks.  Where that raises an error, row
+ * by row, so that only the one that is to blame stays.
  */
 static void
-sweep_one_by_one(Sweep *sweep, SweepStatement which, Datum a, Datum b,
-				 void (*work) (void *arg))
+sweep_blocks(IdemSweep *sweep, BlockNumber block, BlockNumber n)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	SPITupleTable *table;
-	uint64		n;
+	SweepRange	range = {.sweep = sweep};
+	bool		failed = false;
 
-	SPI_connect();
-	sweep_execute(sweep, which, a, b);
-	table = SPI_tuptable;
-	n = SPI_processed;
-	for (uint64 i = 0; i < n && !sweep_is_over(sweep); i++)
+	ItemPointerSet(&range.from, block, 0);
+	ItemPointerSet(&range.to, block + n, 0);
+	if (sweep_range_tried(&range))
+		return;
+
+	range.listing = true;
+	if (!sweep_range_tried(&range))
 	{
-		IdemRow		row;
-		bool		isnull;
-		Datum		scope = SPI_getbinval(table->vals[i], table->tupdesc, 1,
-										  &isnull);
-		Datum		key = SPI_getbinval(table->vals[i], table->tupdesc, 2,
-										&isnull);
+		failed = true;
+		range.nfound = 0;
+	}
+	range.listing = false;
+	for (uint64 i = 0; i < range.nfound && !idem_sweep_is_over(sweep); i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		range.from = range.found[i];
+		range.to = range.from;
+		ItemPointerSetOffsetNumber(&range.to,
+								   ItemPointerGetOffsetNumber(&range.to) + 1);
+		if (!sweep_range_tried(&range))
+			failed = true;
+	}
+	if (failed)
+		ereport(WARNING,
+				(errmsg("an expired row of table \"idem.%s\" could not be swept",
+						sweep->kind->name)));
+}
 
+/*
+ * One turn of a kind whose rows expire by a condition.
+ */
+static void
+sweep_table(IdemSweep *sweep)
+{
+	Relation	rel = table_open(idem_catalog_relation(sweep->kind->relation),
+								 NoLock);
+	BlockNumber nblocks = 0;
+	MemoryContext caller = CurrentMemoryContext;
+
+	/* in any other its rows have no place that a range could name */
+	if (rel->rd_rel->relkind == RELKIND_RELATION &&
+		rel->rd_rel->relam == HEAP_TABLE_AM_OID)
+		nblocks = RelationGetNumberOfBlocks(rel);
+	else
+		ereport(WARNING,
+				(errmsg("table \"idem.%s\" is not a plain table and is not swept",
+						sweep->kind->name)));
+
+	while (sweep->done < nblocks && !idem_sweep_is_over(sweep))
+	{
+		BlockNumber block = sweep->block % nblocks;
+		BlockNumber n = Min(BLOCKS_AT_A_TIME, nblocks - sweep->done);
+
+		n = Min(n, nblocks - block);
 		CHECK_FOR_INTERRUPTS();
 		MemoryContextSwitchTo(sweep->context);
-		sweep->row = &row;
-		if (idem_store_read(sweep->store, DatumGetTextPP(scope),
-							DatumGetTextPP(key), false, &row) &&
-			!idem_try(work, sweep, idem_try_tolerates))
-			ereport(WARNING,
-					(errmsg("an expired row of table \"idem.key\" could not be swept")));
-		MemoryContextReset(sweep->context);
+		sweep_blocks(sweep, block, n);
 		MemoryContextSwitchTo(caller);
+		MemoryContextReset(sweep->context);
+		IDEM_VACUUM_DELAY();
+
+		/* where the quota ran out, the same blocks again */
+		sweep->block = block;
+		if (sweep->removed >= sweep->quota)
+			break;
+		sweep->done += n;
+		sweep->block = (block + n) % nblocks;
 	}
-	SPI_finish();
+	sweep->once_round = sweep->done >= nblocks;
+	table_close(rel, NoLock);
 }
 
 /*
- * In one statement where nothing stands in its way, then what it left: rows
- * that expired at the very same time, or that are locked or raise an error.
+ * One turn of one kind.
  */
 static void
-sweep_sql(Sweep *sweep)
+sweep_take_turn(IdemSweep *sweep)
 {
-	(void) idem_try(sweep_delete_without_waiting, sweep,
-					idem_try_tolerates);
-	if (!sweep_is_over(sweep))
-		sweep_one_by_one(sweep, SWEEP_EXPIRED,
-						 TimestampTzGetDatum(sweep->now),
-						 Int64GetDatum(sweep->max_rows - sweep->removed),
-						 sweep_delete_one);
-	if (!sweep_is_over(sweep))
-		sweep_one_by_one(sweep, SWEEP_SESSIONS, (Datum) 0, (Datum) 0,
-						 sweep_mark_dead);
+	if (!ConditionalLockRelationOid(idem_catalog_relation(sweep->kind->relation),
+									RowExclusiveLock))
+		sweep->once_round = true;
+	else if (sweep->kind->walk != NULL)
+		sweep->kind->walk(sweep);
+	else
+		sweep_table(sweep);
 }
 
+/* all kinds in one call */
+typedef struct SweepCall
+{
+	IdemSweep	sweeps[NKINDS];
+	int			first;			/* of the kinds */
+	int64		rows_left;
+	TimestampTz stop_at;
+} SweepCall;
+
 /*
- * Sweeps idem.key.  The position belongs to one sweep at a time; another that
- * runs beside it starts at the first block and does not save its own.
+ * Gives each kind its part, and the rest to those that could use more.
  */
 static void
-sweep_keys(Sweep *sweep)
+sweep_share(SweepCall *call)
 {
-	Datum		kind = CStringGetTextDatum("key");
-	bool		owns_position;
-	bool		isnull;
-	volatile BlockNumber position = 0;
-
-	if (!sweep->store->direct)
+	for (int round = 0; round < 2; round++)
 	{
-		sweep_sql(sweep);
-		return;
-	}
+		for (int i = 0; i < NKINDS; i++)
+		{
+			IdemSweep  *sweep = &call->sweeps[(call->first + i) % NKINDS];
+			int			sharers = round == 0 ? NKINDS - i : 1;
+			int64		share = call->rows_left / sharers +
+			(call->rows_left % sharers != 0);
+			int64		before = sweep->removed;
+			TimestampTz now = GetCurrentTimestamp();
 
-	SPI_connect();
-	sweep_execute(sweep, SWEEP_POSITION, kind, (Datum) 0);
-	owns_position = SPI_processed > 0;
-	if (owns_position)
-		position = (BlockNumber) DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
-															 SPI_tuptable->tupdesc,
-															 1, &isnull));
+			if (call->rows_left <= 0 || now >= call->stop_at)
+				return;
+			if (sweep->once_round)
+				continue;
+			sweep->quota = share > PG_INT64_MAX - before ?
+				PG_INT64_MAX : before + share;
+			sweep->stop_at = TIMESTAMP_NOT_FINITE(call->stop_at) ?
+				call->stop_at : now + (call->stop_at - now) / sharers;
+			sweep_take_turn(sweep);
+			call->rows_left -= sweep->removed - before;
+		}
+	}
+}
+
+/*
+ * The same at the pace of vacuum_cost_delay.
+ */
+static void
+sweep_at_pace(SweepCall *call)
+{
 	IDEM_VACUUM_COSTS();
 	VacuumCostBalance = 0;
 	PG_TRY();
 	{
-		position = sweep_heap(sweep, position);
+		sweep_share(call);
 	}
 	PG_FINALLY();
 	{
 		VacuumCostActive = false;
 	}
 	PG_END_TRY();
-	if (owns_position)
-		sweep_execute(sweep, SWEEP_SAVE_POSITION, kind,
-					  Int64GetDatum(position));
-	SPI_finish();
 }
 
 /*
- * idem_sweep(max_rows, budget) -> SETOF (kind, removed)
+ * Sweeps all kinds, from the positions that are saved, and saves where it
+ * came to.  The caller has connected to SPI.
+ */
+static void
+sweep_all(SweepCall *call)
+{
+	bool		owned[NKINDS] = {false};
+	bool		owns_first = false;
+	bool		all_round = true;
+	BlockNumber before[NKINDS] = {0};
+	Datum		values[2];
+
+	idem_sweep_execute(&load_statement, IDEM_REL_SWEEP_STATE, NULL);
+	for (uint64 row = 0; row < SPI_processed; row++)
+	{
+		char	   *kind = SPI_getvalue(SPI_tuptable->vals[row],
+										SPI_tuptable->tupdesc, 1);
+		bool		isnull;
+		int64		position = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[row],
+														   SPI_tuptable->tupdesc,
+														   2, &isnull));
+
+		if (strcmp(kind, FIRST) == 0)
+		{
+			owns_first = true;
+			call->first = (uint64) position % NKINDS;
+		}
+		for (int i = 0; i < NKINDS; i++)
+		{
+			if (strcmp(kind, kinds[i].name) != 0)
+				continue;
+			owned[i] = true;
+			before[i] = (BlockNumber) position;
+			call->sweeps[i].block = before[i];
+		}
+	}
+
+	sweep_at_pace(call);
+
+	for (int i = 0; i < NKINDS; i++)
+	{
+		all_round = all_round && call->sweeps[i].once_round;
+		if (!owned[i] || call->sweeps[i].block == before[i])
+			continue;
+		values[0] = CStringGetTextDatum(kinds[i].name);
+		values[1] = Int64GetDatum(call->sweeps[i].block);
+		idem_sweep_execute(&save_statement, IDEM_REL_SWEEP_STATE, values);
+	}
+	if (owns_first && !all_round)
+	{
+		values[0] = CStringGetTextDatum(FIRST);
+		values[1] = Int64GetDatum((call->first + 1) % NKINDS);
+		idem_sweep_execute(&save_statement, IDEM_REL_SWEEP_STATE, values);
+	}
+}
+
+/*
+ * idem_sweep(max_rows, budget) -> SETOF (kind, removed): one row per kind
  */
 Datum
 idem_sweep(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	IdemStore	store;
-	Sweep		sweep = {.store = &store,.max_rows = PG_INT64_MAX};
-	Datum		values[2];
-	bool		nulls[2] = {false, false};
+	SweepCall	call;
+	TimestampTz now = GetCurrentTimestamp();
+	MemoryContext context;
 
-	if (!PG_ARGISNULL(0))
-		sweep.max_rows = PG_GETARG_INT32(0);
-	if (sweep.max_rows <= 0)
+	memset(&call, 0, sizeof(call));
+	call.rows_left = PG_ARGISNULL(0) ? PG_INT64_MAX : PG_GETARG_INT32(0);
+	if (call.rows_left <= 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 				 errmsg("argument \"max_rows\" must be greater than zero"),
 				 errhidestmt(true)));
-	sweep.now = GetCurrentTimestamp();
-	sweep.stop_at = PG_ARGISNULL(1) ? DT_NOEND :
-		idem_scope_deadline(sweep.now, PG_GETARG_INTERVAL_P(1), "budget");
+	call.stop_at = PG_ARGISNULL(1) ? DT_NOEND :
+		idem_scope_deadline(now, PG_GETARG_INTERVAL_P(1), "budget");
 	PreventCommandIfReadOnly("idem_sweep()");
 	PreventCommandIfParallelMode("idem_sweep()");
 
 	InitMaterializedSRF(fcinfo, 0);
-	idem_store_open(&store, RowExclusiveLock);
-	sweep.context = AllocSetContextCreate(CurrentMemoryContext, "idem sweep",
-										  ALLOCSET_DEFAULT_SIZES);
-	sweep_keys(&sweep);
-	idem_store_close(&store);
-	MemoryContextDelete(sweep.context);
+	context = AllocSetContextCreate(CurrentMemoryContext, "idem sweep",
+									ALLOCSET_DEFAULT_SIZES);
+	for (int i = 0; i < NKINDS; i++)
+	{
+		call.sweeps[i].kind = &kinds[i];
+		call.sweeps[i].now = now;
+		call.sweeps[i].context = context;
+	}
+	SPI_connect();
+	sweep_all(&call);
+	SPI_finish();
+	MemoryContextDelete(context);
 
-	values[0] = CStringGetTextDatum("key");
-	values[1] = Int64GetDatum(sweep.removed);
-	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	for (int i = 0; i < NKINDS; i++)
+	{
+		Datum		values[2];
+		bool		nulls[2] = {false, false};
+
+		values[0] = CStringGetTextDatum(kinds[i].name);
+		values[1] = Int64GetDatum(call.sweeps[i].removed);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
 	PG_RETURN_NULL();
 }

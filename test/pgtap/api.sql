@@ -31,6 +31,8 @@ INSERT INTO expected VALUES
 ('idem_import', 'key text, response text DEFAULT NULL::text, scope text DEFAULT NULL::text, created_at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl interval DEFAULT NULL::interval', 'boolean', 'v', 'u', false),
 ('idem_import_many', 'keys text[], responses text[] DEFAULT NULL::text[], scope text DEFAULT NULL::text, created_at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl interval DEFAULT NULL::interval', 'bigint', 'v', 'u', false),
 ('idem_fence_advance', 'n bigint', 'bigint', 'v', 'u', false),
+('idem_attach_once', 'table_name regclass, columns name[], scope text DEFAULT NULL::text, ttl interval DEFAULT NULL::interval', 'boolean', 'v', 'u', false),
+('idem_detach_once', 'table_name regclass', 'boolean', 'v', 'u', false),
 ('idem_claim_key', 'key text', 'idem_claimed', 'v', 'u', false),
 ('idem_sweep', 'max_rows integer DEFAULT 10000, budget interval DEFAULT NULL::interval', NULL, 'v', 'u', false),
 ('idem_grant', 'role name, level text DEFAULT ''app''::text', 'boolean', 'v', 'u', false),
@@ -41,7 +43,13 @@ INSERT INTO expected VALUES
 ('idem_call', 'key text, function regprocedure, args jsonb DEFAULT ''{}''::jsonb, scope text DEFAULT NULL::text, ttl interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval', 'json', 'v', 'u', false),
 ('idem_wrap', 'function regprocedure, name text DEFAULT NULL::text', 'regprocedure', 'v', 'u', false),
 ('idem_twin', 'function regprocedure, key text', NULL, 'v', 'u', false),
-('idem_twin', 'function regprocedure, key text, VARIADIC args "any"', NULL, 'v', 'u', false);
+('idem_twin', 'function regprocedure, key text, VARIADIC args "any"', NULL, 'v', 'u', false),
+('idem_attach_version', 'table_name regclass, column_name name, mode text DEFAULT ''read''::text, strict boolean DEFAULT false, retryable boolean DEFAULT false, ignore name[] DEFAULT NULL::name[]', 'boolean', 'v', 'u', false),
+('idem_detach_version', 'table_name regclass', 'boolean', 'v', 'u', false),
+('idem_update', 'table_name regclass, id "any", version bigint, changes jsonb', 'idem_versioned', 'v', 'u', false),
+('idem_update', 'table_name regclass, id text, version bigint, changes jsonb', 'idem_versioned', 'v', 'u', false),
+('idem_delete', 'table_name regclass, id "any", version bigint', 'idem_versioned', 'v', 'u', false),
+('idem_delete', 'table_name regclass, id text, version bigint', 'idem_versioned', 'v', 'u', false);
 
 -- What pg_proc says, in the same words.  A result that is a row is looked at below.
 CREATE TEMP VIEW actual AS
@@ -63,6 +71,7 @@ FROM (SELECT DISTINCT name FROM expected) AS e ORDER BY name;
 CREATE TEMP VIEW claim AS SELECT * FROM idem_claim('k');
 CREATE TEMP VIEW lookup AS SELECT * FROM idem_lookup('k');
 CREATE TEMP VIEW unfinished AS SELECT * FROM idem_unfinished();
+CREATE TEMP VIEW versioned AS SELECT * FROM idem_update('pg_class', 'a', 1, '{}');
 CREATE TEMP VIEW sweep AS SELECT * FROM idem_sweep();
 CREATE FUNCTION pg_temp.columns(relation text) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum)
@@ -75,6 +84,7 @@ SELECT is(pg_temp.columns('lookup'),
 	'outcome text, attempt integer, step text, progress jsonb, response text, code integer, created_at timestamp with time zone, finished_at timestamp with time zone, expires_at timestamp with time zone',
 	'columns of idem_lookup');
 SELECT is(pg_temp.columns('unfinished'), 'scope text, key text', 'columns of idem_unfinished');
+SELECT is(pg_temp.columns('versioned'), 'outcome text, version bigint, current jsonb', 'columns of idem_update');
 SELECT is(pg_temp.columns('sweep'), 'kind text, removed bigint', 'columns of idem_sweep');
 
 -- Everything public is commented.

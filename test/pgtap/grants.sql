@@ -35,10 +35,13 @@ INSERT INTO verbs
 SELECT 'app', unnest(ARRAY['idem_key', 'idem_claim', 'idem_claim_key', 'idem_complete', 'idem_fail',
 	'idem_retry', 'idem_release', 'idem_renew', 'idem_step', 'idem_lookup',
 	'idem_once', 'idem_once_many', 'idem_unfinished', 'idem_canonical',
-	'idem_fingerprint', 'idem_child', 'idem_call', 'idem_twin', 'idem_wrap'])
+	'idem_fingerprint', 'idem_child', 'idem_call', 'idem_twin', 'idem_wrap',
+	'idem_update', 'idem_delete'])
 UNION ALL
 SELECT 'operator', unnest(ARRAY['idem_forget', 'idem_reopen', 'idem_import',
-	'idem_import_many', 'idem_sweep', 'idem_fence_advance'])
+	'idem_import_many', 'idem_sweep', 'idem_fence_advance',
+	'idem_attach_once', 'idem_detach_once', 'idem_once_row',
+	'idem_attach_version', 'idem_detach_version', 'idem_rowversion'])
 UNION ALL
 SELECT 'owner', unnest(ARRAY['idem_grant', 'idem_revoke']);
 

@@ -89,7 +89,7 @@ SELECT public.idem_reopen('f');
 SELECT public.idem_import('i', 'x', created_at => '2024-01-01 00:00:00+00', ttl => '900 years');
 SELECT public.idem_import_many('{i,k}', '{1,2}');
 SELECT public.idem_forget('i', force => true);
-SELECT kind FROM public.idem_sweep();
+SELECT kind FROM public.idem_sweep() WHERE kind OPERATOR(pg_catalog.=) 'key';
 SELECT pg_catalog.count(*) FROM idem.held;
 -- a verb inside of a function with that path, planned anew and again
 SET plan_cache_mode = force_generic_plan;

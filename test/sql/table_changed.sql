@@ -118,7 +118,7 @@ SELECT count(*) FROM idem.key;
 -- an empty table is swept
 BEGIN;
 TRUNCATE idem.key;
-SELECT removed FROM idem_sweep();
+SELECT removed FROM idem_sweep() WHERE kind = 'key';
 ROLLBACK;
 
 -- rows that no verb wrote

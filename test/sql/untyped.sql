@@ -23,7 +23,7 @@ PREPARE reopen AS SELECT idem_reopen($1, $2);
 PREPARE import AS SELECT idem_import($1, $2, $3, $4, $5);
 PREPARE import_many AS SELECT idem_import_many($1, $2, $3, $4, $5);
 PREPARE advance AS SELECT idem_fence_advance($1) > 0 AS advanced;
-PREPARE sweep AS SELECT kind FROM idem_sweep($1, $2);
+PREPARE sweep AS SELECT kind FROM idem_sweep($1, $2) WHERE kind = 'key';
 PREPARE grants AS SELECT idem_grant($1, $2);
 SELECT name, array_agg(typname ORDER BY n) AS types
 FROM pg_prepared_statements, unnest(parameter_types::oid[]) WITH ORDINALITY AS p (oid, n) JOIN pg_type AS t USING (oid)

@@ -59,7 +59,7 @@ EOT
 }
 
 # Signatures.
-my $casts = qr/::(text\[\]|\w+( with time zone)?)/;
+my $casts = qr/::(\w+\[\]|\w+( with time zone)?)/;
 $node->safe_psql('postgres', 'CREATE DATABASE catalogue');
 $node->safe_psql('catalogue', 'CREATE EXTENSION idem');
 my %signatures;
@@ -103,7 +103,7 @@ WHERE relnamespace = 'idem'::regnamespace AND relkind IN ('r', 'v', 'S')
 UNION ALL
 SELECT attname FROM pg_attribute
 WHERE attrelid IN ('idem.key'::regclass, 'idem.scope'::regclass, 'idem.held'::regclass,
-	'idem_claimed'::regclass) AND attnum > 0
+	'idem_claimed'::regclass, 'idem_versioned'::regclass) AND attnum > 0
 ORDER BY 1
 EOT
 {

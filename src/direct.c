@@ -1,0 +1,646 @@
+/*
+ * direct.c
+ *	  A plain table with a primary key of text columns, reached through the
+ *	  table and index access methods.
+ *
+ * A read is one probe of the primary key with a dirty snapshot, which tells
+ * apart what is committed, what is the caller's own, and what another
+ * transaction is just inserting (table->pending).  It takes no predicate lock,
+ * so that it answers alike at every isolation level, and writes nothing.
+ *
+ * A new row is inserted speculatively, as INSERT ...  ON CONFLICT does: the
+ * tuple goes into the heap under a token, its entry into every unique index
+ * without an error on conflict, and is taken back where one of them knew the
+ * key.  The race that this closes is two sessions that both read "absent":
+ * exactly one of them finds no other entry when it puts its own into the
+ * index.  Every ready index gets its entry, so that while REINDEX CONCURRENTLY
+ * keeps two primary keys, any two sessions still meet in at least one.
+ *
+ * An update or delete names the very version that was read, so that of two
+ * that read the same one only the first succeeds.  Where the caller may not
+ * sleep for ever, a row that others have to do with is locked first, because
+ * that can be bounded.
+ *
+ * Nobody's privileges are looked at: whoever calls has judged them.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/skey.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/index.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_namespace.h"
+#include "common/hashfn.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "storage/procarray.h"
+#include "utils/fmgroids.h"
+#include "utils/fmgrprotos.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "direct.h"
+
+/*
+ * Whether a distributing engine has taken the table over: Citus lists such
+ * tables in pg_catalog.pg_dist_partition.
+ */
+static bool
+direct_has_foreign_planner(Oid relid)
+{
+	Oid			catalog = get_relname_relid("pg_dist_partition",
+											PG_CATALOG_NAMESPACE);
+	AttrNumber	column;
+	Relation	rel;
+	SysScanDesc scan;
+	ScanKeyData skey;
+	bool		found;
+
+	if (!OidIsValid(catalog))
+		return false;
+	column = get_attnum(catalog, "logicalrelid");
+	if (column == InvalidAttrNumber)
+		return true;
+
+	rel = table_open(catalog, AccessShareLock);
+	ScanKeyInit(&skey, column, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(relid));
+	scan = systable_beginscan(rel, InvalidOid, false, NULL, 1, &skey);
+	found = HeapTupleIsValid(systable_getnext(scan));
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return found;
+}
+
+/*
+ * Whether every index is one that direct_insert_entries() can serve, and the
+ * primary key is on the first "nkeys" columns in the "C" collation, immediate
+ * and valid.
+ */
+static bool
+direct_indexes_are_plain(Relation rel, int nkeys)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	Oid			pk = rel->rd_pkindex;
+	bool		plain = OidIsValid(pk);
+	ListCell   *lc;
+
+	foreach(lc, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		Form_pg_index form = index->rd_index;
+
+		if (index->rd_rel->relam != BTREE_AM_OID ||
+			RelationGetIndexExpressions(index) != NIL ||
+			RelationGetIndexPredicate(index) != NIL ||
+			form->indisexclusion || !form->indimmediate)
+			plain = false;
+		if (RelationGetRelid(index) == pk)
+		{
+			if (!form->indisvalid || form->indnkeyatts != nkeys)
+				plain = false;
+			for (int i = 0; plain && i < nkeys; i++)
+			{
+				if (form->indkey.values[i] != i + 1 ||
+					index->rd_indcollation[i] != C_COLLATION_OID)
+					plain = false;
+			}
+		}
+		index_close(index, NoLock);
+	}
+	list_free(indexes);
+	return plain;
+}
+
+/*
+ * Whether the table has exactly these columns, and nothing stands on it that
+ * only the executor would honour.
+ */
+bool
+idem_direct_suitable(Relation rel, int natts, const Oid *types, int nkeys)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+
+	if (rel->rd_rel->relkind != RELKIND_RELATION ||
+		rel->rd_rel->relam != HEAP_TABLE_AM_OID ||
+		rel->rd_rel->relispartition || rel->rd_rel->relhassubclass ||
+		rel->rd_rel->relrowsecurity ||
+		rel->rd_rel->relreplident != REPLICA_IDENTITY_DEFAULT ||
+		rel->rd_rules != NULL || rel->trigdesc != NULL)
+		return false;
+
+	if (desc->natts != natts ||
+		(desc->constr != NULL &&
+		 (desc->constr->num_check > 0 || desc->constr->has_generated_stored)))
+		return false;
+	for (int i = 0; i < natts; i++)
+	{
+		if (TupleDescAttr(desc, i)->attisdropped ||
+			TupleDescAttr(desc, i)->atttypid != types[i])
+			return false;
+	}
+
+	return direct_indexes_are_plain(rel, nkeys) &&
+		!direct_has_foreign_planner(RelationGetRelid(rel));
+}
+
+/*
+ * Takes an opened and locked table that is suitable.
+ */
+void
+idem_direct_open(IdemDirect *table, Relation rel, int nkeys, LOCKMODE lockmode)
+{
+	memset(table, 0, sizeof(IdemDirect));
+	table->rel = rel;
+	table->nkeys = nkeys;
+	table->context = CurrentMemoryContext;
+	table->owner = CurrentResourceOwner;
+
+	/* rd_pkindex is known once the list of indexes is */
+	if (!rel->rd_indexvalid)
+		list_free(RelationGetIndexList(rel));
+	table->pk = index_open(rel->rd_pkindex, lockmode);
+	table->read_slot = table_slot_create(rel, NULL);
+	InitDirtySnapshot(table->dirty);
+}
+
+/*
+ * Closes all but the table itself; locks stay until the transaction ends.
+ */
+void
+idem_direct_close(IdemDirect *table)
+{
+	if (table->scan != NULL)
+		index_endscan(table->scan);
+	if (table->write_slot != NULL)
+		ExecDropSingleTupleTableSlot(table->write_slot);
+	ExecDropSingleTupleTableSlot(table->read_slot);
+	index_close(table->pk, NoLock);
+}
+
+/*
+ * Copies the tuple in the slot out of its buffer and takes it apart.
+ */
+static HeapTuple
+direct_take_row(IdemDirect *table, Datum *values, bool *nulls)
+{
+	HeapTuple	tuple = ExecCopySlotHeapTuple(table->read_slot);
+
+	heap_deform_tuple(tuple, RelationGetDescr(table->rel), values, nulls);
+	ExecClearTuple(table->read_slot);
+	return tuple;
+}
+
+/*
+ * One probe.  The first version found that is committed or our own is the
+ * answer: at most one is, whoever may be changing it.
+ */
+static HeapTuple
+direct_probe(IdemDirect *table, const Datum *key, Datum *values, bool *nulls)
+{
+	ScanKeyData skey[IDEM_DIRECT_MAX_KEYS];
+	MemoryContext caller;
+	bool		found = false;
+
+	for (int i = 0; i < table->nkeys; i++)
+		ScanKeyInit(&skey[i], i + 1, BTEqualStrategyNumber, F_TEXTEQ, key[i]);
+
+	/* what the scan allocates on the way lives as long as the scan */
+	caller = MemoryContextSwitchTo(table->context);
+	if (table->scan == NULL)
+		table->scan = IDEM_INDEX_BEGINSCAN(table->rel, table->pk,
+										   &table->dirty, table->nkeys);
+	index_rescan(table->scan, skey, table->nkeys, NULL, 0);
+
+	table->pending = InvalidTransactionId;
+	while (!found && index_getnext_slot(table->scan, ForwardScanDirection,
+										table->read_slot))
+	{
+		if (!TransactionIdIsValid(table->dirty.xmin))
+			found = true;
+		else
+		{
+			table->pending = table->dirty.xmin;
+			table->pending_token = table->dirty.speculativeToken;
+		}
+	}
+	MemoryContextSwitchTo(caller);
+
+	if (found)
+		return direct_take_row(table, values, nulls);
+	ExecClearTuple(table->read_slot);
+	return NULL;
+}
+
+/*
+ * Whether these are the values of the row with that key.
+ */
+static bool
+direct_is_row_of(const IdemDirect *table, const Datum *key,
+				 const Datum *values)
+{
+	for (int i = 0; i < table->nkeys; i++)
+	{
+		text	   *a = DatumGetTextPP(key[i]);
+		text	   *b = DatumGetTextPP(values[i]);
+
+		if (VARSIZE_ANY_EXHDR(a) != VARSIZE_ANY_EXHDR(b) ||
+			memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) != 0)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * The row at a known place, where "snapshot" shows it there; NULL if not, or
+ * if it is another's (after a rollback the place may be reused).
+ */
+HeapTuple
+idem_direct_fetch(IdemDirect *table, ItemPointer tid, Snapshot snapshot,
+				  const Datum *key, Datum *values, bool *nulls)
+{
+	HeapTuple	tuple;
+
+	table->pending = InvalidTransactionId;
+	if (!table_tuple_fetch_row_version(table->rel, tid, snapshot,
+									   table->read_slot))
+		return NULL;
+	tuple = direct_take_row(table, values, nulls);
+	return direct_is_row_of(table, key, values) ? tuple : NULL;
+}
+
+/*
+ * Hints say where a session saw a row last, so that it need not descend the
+ * index each time.  Only a hint: the tuple that stands there now has to be a
+ * committed version (or our own) of the very row, and such a version is the
+ * only one.  All hints go when "epoch" says that the table has changed.
+ */
+uint32
+idem_direct_hash(const IdemDirect *table, const Datum *key)
+{
+	uint32		hash = 0;
+
+	for (int i = 0; i < table->nkeys; i++)
+	{
+		text	   *t = DatumGetTextPP(key[i]);
+		uint32		h = hash_bytes((unsigned char *) VARDATA_ANY(t),
+								   VARSIZE_ANY_EXHDR(t));
+
+		hash = i == 0 ? h : hash_combine(h, hash);
+	}
+	return hash;
+}
+
+HeapTuple
+idem_direct_hinted(IdemDirect *table, IdemHints *hints, uint64 epoch,
+				   uint32 hash, const Datum *key, Datum *values, bool *nulls)
+{
+	ItemPointerData tid = hints->hint[hash % IDEM_HINTS].tid;
+
+	if (hints->epoch != epoch)
+	{
+		memset(hints, 0, sizeof(IdemHints));
+		hints->epoch = epoch;
+		return NULL;
+	}
+	/* our lock keeps the table from being cut shorter after this look */
+	if (hints->hint[hash % IDEM_HINTS].hash != hash ||
+		!ItemPointerIsValid(&tid) ||
+		ItemPointerGetBlockNumber(&tid) >=
+		RelationGetNumberOfBlocks(table->rel) ||
+		!table_tuple_fetch_row_version(table->rel, &tid, &table->dirty,
+									   table->read_slot))
+		return NULL;
+	table->pending = InvalidTransactionId;
+	if (!TransactionIdIsValid(table->dirty.xmin))
+	{
+		HeapTuple	tuple = direct_take_row(table, values, nulls);
+
+		if (direct_is_row_of(table, key, values))
+			return tuple;
+	}
+	ExecClearTuple(table->read_slot);
+	return NULL;
+}
+
+void
+idem_direct_note(IdemHints *hints, uint32 hash, ItemPointer tid)
+{
+	hints->hint[hash % IDEM_HINTS].hash = hash;
+	hints->hint[hash % IDEM_HINTS].tid = *tid;
+}
+
+/*
+ * Moves whenever any transaction ends.
+ */
+static uint64
+direct_completions(void)
+{
+	return GetLatestSnapshot()->snapXactCompletionCount;
+}
+
+/*
+ * The latest committed version of the row, or the caller's own; NULL if there
+ * is none.
+ *
+ * A version that moved to another page while we were between its old and its
+ * new index entry can be missed by a probe: the old one was already replaced,
+ * the new one not yet there, or not yet committed.  Its mover committed during
+ * the probe then.  So "absent" is sure if no transaction ended meanwhile, and
+ * where it has to be, the probe is repeated until that is so.
+ */
+HeapTuple
+idem_direct_probe(IdemDirect *table, const Datum *key, bool sure,
+				  Datum *values, bool *nulls)
+{
+	HeapTuple	tuple = direct_probe(table, key, values, nulls);
+	uint64		before;
+
+	if (tuple != NULL || !sure)
+		return tuple;
+
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		before = direct_completions();
+		tuple = direct_probe(table, key, values, nulls);
+	} while (tuple == NULL && direct_completions() != before);
+	return tuple;
+}
+
+static void
+direct_sleep_behind_xact(void *arg)
+{
+	XactLockTableWait(*(TransactionId *) arg, NULL, NULL, XLTW_None);
+}
+
+/*
+ * Sleeps behind the transaction that is inserting the key.
+ */
+static IdemStoreResult
+direct_wait_for_pending(IdemDirect *table, const IdemWait *wait)
+{
+	/* a speculative insertion is over in a moment, one way or the other */
+	if (table->pending_token != 0)
+	{
+		SpeculativeInsertionWait(table->pending, table->pending_token);
+		return IDEM_STORE_CHANGED;
+	}
+	if (!wait->forever && wait->until <= GetCurrentTimestamp())
+		return IDEM_XACT_LOCK_TRY(table->pending) ?
+			IDEM_STORE_CHANGED : IDEM_STORE_BUSY;
+	return idem_wait_run(wait, direct_sleep_behind_xact, &table->pending) ?
+		IDEM_STORE_CHANGED : IDEM_STORE_BUSY;
+}
+
+/*
+ * Puts the row's tuple into the write slot.
+ */
+static TupleTableSlot *
+direct_form_slot(IdemDirect *table, Datum *values, bool *nulls)
+{
+	TupleDesc	desc = RelationGetDescr(table->rel);
+
+	if (table->write_slot == NULL)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(table->context);
+		ResourceOwner owner = CurrentResourceOwner;
+
+		/* it outlives the subtransaction that we may be in */
+		CurrentResourceOwner = table->owner;
+		table->write_slot = MakeSingleTupleTableSlot(desc, &TTSOpsHeapTuple);
+		CurrentResourceOwner = owner;
+		MemoryContextSwitchTo(caller);
+	}
+	ExecStoreHeapTuple(heap_form_tuple(desc, values, nulls),
+					   table->write_slot, true);
+	return table->write_slot;
+}
+
+/*
+ * Gives the tuple in the slot its entry in every ready index.  With "partial",
+ * false means that a unique index already had the key.
+ */
+static bool
+direct_insert_entries(IdemDirect *table, TupleTableSlot *slot, bool partial)
+{
+	List	   *indexes = RelationGetIndexList(table->rel);
+	ListCell   *lc;
+	bool		unique = true;
+
+	foreach(lc, indexes)
+	{
+		Oid			indexid = lfirst_oid(lc);
+		bool		is_pk = indexid == RelationGetRelid(table->pk);
+		Relation	index = is_pk ? table->pk :
+		index_open(indexid, RowExclusiveLock);
+
+		if (index->rd_index->indisready)
+		{
+			IndexInfo  *info = BuildIndexInfo(index);
+			Datum		values[INDEX_MAX_KEYS];
+			bool		nulls[INDEX_MAX_KEYS];
+			IndexUniqueCheck check = UNIQUE_CHECK_NO;
+
+			if (index->rd_index->indisunique)
+				check = partial ? UNIQUE_CHECK_PARTIAL : UNIQUE_CHECK_YES;
+			FormIndexDatum(info, slot, NULL, values, nulls);
+			/* what it returns means something only for a partial check */
+			if (!index_insert(index, values, nulls, &slot->tts_tid,
+							  table->rel, check, !partial, info) &&
+				check == UNIQUE_CHECK_PARTIAL)
+				unique = false;
+			pfree(info);
+		}
+		if (!is_pk)
+			index_close(index, NoLock);
+	}
+	list_free(indexes);
+	return unique;
+}
+
+/*
+ * Inserts a row of which the last probe found none, and says where it is.
+ */
+IdemStoreResult
+idem_direct_insert(IdemDirect *table, Datum *values, bool *nulls,
+				   const IdemWait *wait, ItemPointer tid)
+{
+	TransactionId xid;
+	TupleTableSlot *slot;
+	uint32		token;
+	bool		unique;
+
+	if (TransactionIdIsValid(table->pending))
+		return direct_wait_for_pending(table, wait);
+
+	slot = direct_form_slot(table, values, nulls);
+	xid = GetCurrentTransactionId();
+	token = SpeculativeInsertionLockAcquire(xid);
+	table_tuple_insert_speculative(table->rel, slot,
+								   GetCurrentCommandId(true), 0, NULL, token);
+	unique = direct_insert_entries(table, slot, true);
+	table_tuple_complete_speculative(table->rel, slot, token, unique);
+	SpeculativeInsertionLockRelease(xid);
+
+	*tid = slot->tts_tid;
+	ExecClearTuple(slot);
+	return unique ? IDEM_STORE_OK : IDEM_STORE_CHANGED;
+}
+
+typedef struct DirectLock
+{
+	IdemDirect *table;
+	ItemPointerData tid;
+	LockTupleMode mode;
+	LockWaitPolicy policy;
+	TM_Result	result;
+} DirectLock;
+
+static void
+direct_lock_row(void *arg)
+{
+	DirectLock *lock = (DirectLock *) arg;
+	TM_FailureData failure;
+	uint8		flags = 0;
+
+	/* what updates let through has to stand on the new version too */
+	if (lock->mode == LockTupleKeyShare)
+		flags = TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS;
+	lock->result = table_tuple_lock(lock->table->rel, &lock->tid,
+									GetActiveSnapshot(),
+									lock->table->read_slot,
+									GetCurrentCommandId(true), lock->mode,
+									lock->policy, flags, &failure);
+	ExecClearTuple(lock->table->read_slot);
+}
+
+static IdemStoreResult
+direct_result(TM_Result result)
+{
+	switch (result)
+	{
+		case TM_Ok:
+			return IDEM_STORE_OK;
+		case TM_SelfModified:
+		case TM_Updated:
+		case TM_Deleted:
+			return IDEM_STORE_CHANGED;
+		case TM_WouldBlock:
+			return IDEM_STORE_BUSY;
+		default:
+			elog(ERROR, "unexpected table_tuple status: %u", result);
+	}
+}
+
+/*
+ * Locks the version that was read, sleeping no longer than allowed.
+ */
+IdemStoreResult
+idem_direct_lock(IdemDirect *table, ItemPointer tid, LockTupleMode mode,
+				 const IdemWait *wait)
+{
+	DirectLock	lock = {
+		.table = table,
+		.tid = *tid,
+		.mode = mode,
+		.policy = wait->forever ? LockWaitBlock : LockWaitSkip
+	};
+
+	/* mostly nobody is there: no subtransaction for that */
+	direct_lock_row(&lock);
+	if (lock.result == TM_WouldBlock &&
+		wait->until > GetCurrentTimestamp())
+	{
+		lock.policy = LockWaitBlock;
+		if (!idem_wait_run(wait, direct_lock_row, &lock))
+			return IDEM_STORE_BUSY;
+	}
+	return direct_result(lock.result);
+}
+
+/*
+ * Replaces the version that was read by one with the same key, and says where
+ * that is.  What may sleep for ever does so in the update itself.
+ */
+IdemStoreResult
+idem_direct_update(IdemDirect *table, ItemPointer tid, Datum *values,
+				   bool *nulls, const IdemWait *wait)
+{
+	ItemPointerData old = *tid;
+	TM_FailureData failure;
+	LockTupleMode lockmode;
+	IdemIndexesToUpdate indexes;
+	IdemStoreResult result;
+	TM_Result	status;
+	TupleTableSlot *slot;
+
+	/* a version that this very command wrote may be replaced too */
+	CommandCounterIncrement();
+
+	/* mostly nobody is there, and no lock of its own is needed */
+	slot = direct_form_slot(table, values, nulls);
+	status = table_tuple_update(table->rel, &old, slot,
+								GetCurrentCommandId(true),
+								GetActiveSnapshot(), InvalidSnapshot,
+								wait->forever, &failure, &lockmode, &indexes);
+	if (status == TM_BeingModified)
+	{
+		result = idem_direct_lock(table, &old, LockTupleNoKeyExclusive, wait);
+		if (result != IDEM_STORE_OK)
+		{
+			ExecClearTuple(slot);
+			return result;
+		}
+		status = table_tuple_update(table->rel, &old, slot,
+									GetCurrentCommandId(true),
+									GetActiveSnapshot(), InvalidSnapshot,
+									true, &failure, &lockmode, &indexes);
+	}
+	result = direct_result(status);
+	if (result == IDEM_STORE_OK)
+	{
+		if (IDEM_INDEXES_NEED_ENTRY(indexes))
+			direct_insert_entries(table, slot, false);
+		*tid = slot->tts_tid;
+	}
+	ExecClearTuple(slot);
+	return result;
+}
+
+/*
+ * Deletes the version that was read.
+ */
+IdemStoreResult
+idem_direct_delete(IdemDirect *table, ItemPointer tid, const IdemWait *wait)
+{
+	ItemPointerData old = *tid;
+	TM_FailureData failure;
+	IdemStoreResult result;
+
+	CommandCounterIncrement();
+
+	if (!wait->forever)
+	{
+		result = idem_direct_lock(table, &old, LockTupleExclusive, wait);
+		if (result != IDEM_STORE_OK)
+			return result;
+	}
+	return direct_result(table_tuple_delete(table->rel, &old,
+											GetCurrentCommandId(true),
+											GetActiveSnapshot(),
+											InvalidSnapshot, true, &failure,
+											false));
+}

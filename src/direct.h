@@ -1,0 +1,86 @@
+/*
+ * direct.h
+ *	  A plain table with a primary key of text columns, reached without SQL.
+ */
+#ifndef IDEM_DIRECT_H
+#define IDEM_DIRECT_H
+
+#include "access/genam.h"
+#include "access/htup.h"
+#include "executor/tuptable.h"
+#include "nodes/lockoptions.h"
+#include "storage/itemptr.h"
+#include "utils/relcache.h"
+#include "utils/resowner.h"
+#include "utils/snapshot.h"
+
+#include "wait.h"
+
+typedef enum IdemStoreResult
+{
+	IDEM_STORE_OK,
+	IDEM_STORE_CHANGED,			/* the row is not what was read: read again */
+	IDEM_STORE_BUSY				/* "wait" ran out */
+} IdemStoreResult;
+
+/* the opened table; zeroed and filled by idem_direct_open */
+typedef struct IdemDirect
+{
+	Relation	rel;
+	Relation	pk;
+	int			nkeys;			/* the table's first columns are its key */
+	MemoryContext context;		/* of what lives as long as it is open */
+	ResourceOwner owner;
+	IndexScanDesc scan;
+	TupleTableSlot *read_slot;
+	TupleTableSlot *write_slot;
+	SnapshotData dirty;
+	TransactionId pending;		/* inserts this key right now, if valid */
+	uint32		pending_token;	/* and is not even sure of it, if not 0 */
+} IdemDirect;
+
+/* the most key columns that a table may have */
+#define IDEM_DIRECT_MAX_KEYS	2
+
+/* where a session saw rows last; static, hence zeroed */
+#define IDEM_HINTS		256
+
+typedef struct IdemHints
+{
+	uint64		epoch;
+	struct
+	{
+		uint32		hash;
+		ItemPointerData tid;
+	}			hint[IDEM_HINTS];
+} IdemHints;
+
+extern bool idem_direct_suitable(Relation rel, int natts, const Oid *types,
+								 int nkeys);
+extern void idem_direct_open(IdemDirect *table, Relation rel, int nkeys,
+							 LOCKMODE lockmode);
+extern void idem_direct_close(IdemDirect *table);
+extern HeapTuple idem_direct_probe(IdemDirect *table, const Datum *key,
+								   bool sure, Datum *values, bool *nulls);
+extern HeapTuple idem_direct_fetch(IdemDirect *table, ItemPointer tid,
+								   Snapshot snapshot, const Datum *key,
+								   Datum *values, bool *nulls);
+extern uint32 idem_direct_hash(const IdemDirect *table, const Datum *key);
+extern HeapTuple idem_direct_hinted(IdemDirect *table, IdemHints *hints,
+									uint64 epoch, uint32 hash,
+									const Datum *key, Datum *values,
+									bool *nulls);
+extern void idem_direct_note(IdemHints *hints, uint32 hash, ItemPointer tid);
+extern IdemStoreResult idem_direct_insert(IdemDirect *table, Datum *values,
+										  bool *nulls, const IdemWait *wait,
+										  ItemPointer tid);
+extern IdemStoreResult idem_direct_lock(IdemDirect *table, ItemPointer tid,
+										LockTupleMode mode,
+										const IdemWait *wait);
+extern IdemStoreResult idem_direct_update(IdemDirect *table, ItemPointer tid,
+										  Datum *values, bool *nulls,
+										  const IdemWait *wait);
+extern IdemStoreResult idem_direct_delete(IdemDirect *table, ItemPointer tid,
+										  const IdemWait *wait);
+
+#endif							/* IDEM_DIRECT_H */

@@ -1,0 +1,93 @@
+/*
+ * once.h
+ *	  Tables that skip repeated inserts: what is known of one, its keys, and the
+ *	  marks that a transaction makes of them.
+ */
+#ifndef IDEM_ONCE_H
+#define IDEM_ONCE_H
+
+#include "access/htup.h"
+#include "access/xact.h"
+#include "fmgr.h"
+#include "utils/relcache.h"
+#include "utils/reltrigger.h"
+
+#include "registry.h"
+
+/* C symbol behind the trigger function, and the names of the triggers */
+#define IDEM_ONCE_FUNCTION	"idem_once_row"
+#define IDEM_ONCE_TRIGGER	"~idem_once"
+
+/* how much of the session's settings a type's output depends on */
+typedef enum IdemOncePin
+{
+	IDEM_ONCE_PIN_NONE,
+	IDEM_ONCE_PIN_STYLE,		/* styles of dates, numbers, bytea; time zone */
+	IDEM_ONCE_PIN_ALL			/* names and money too */
+} IdemOncePin;
+
+typedef struct IdemOnceColumn
+{
+	AttrNumber	attnum;
+	Oid			type;
+	Oid			base;			/* under a domain */
+	FmgrInfo	output;
+} IdemOnceColumn;
+
+/*
+ * What the triggers of one table, or of one partition, say.  Lives at least
+ * until the transaction in which it was returned ends.
+ */
+typedef struct IdemOnceTable
+{
+	Oid			relid;
+	IdemScope	scope;
+	bool		has_ttl;
+	Interval	ttl;
+	bool		is_last;		/* no later trigger can change or skip a row */
+	IdemOncePin pin;
+	int			ncolumns;
+	IdemOnceColumn *columns;
+} IdemOnceTable;
+
+/* a key that this transaction marked, for a row that may not get in */
+typedef struct IdemMark
+{
+	const IdemOnceTable *table;
+	text	   *key;
+	ItemPointerData tid;		/* of the registry's row ... */
+	uint64		tid_epoch;		/* ... while the registry is the same table */
+	SubTransactionId made_in;
+	SubTransactionId settled_in;	/* invalid: pending */
+	struct IdemMark *former;	/* of the same key, settled before this one */
+}			IdemMark;
+
+/* once_table.c */
+extern bool idem_once_is_ours(const Trigger *trigger);
+extern bool idem_once_is_attached(Relation rel);
+extern IdemOnceTable *idem_once_table(Relation rel);
+
+/* once_key.c */
+extern IdemOncePin idem_once_pin(Oid base);
+extern text *idem_once_key(IdemOnceTable *table, HeapTuple tuple,
+						   TupleDesc desc);
+extern bool idem_once_same_key(text *a, text *b);
+extern char *idem_once_digest(const char *data, Size len);
+
+/* once_mark.c */
+extern IdemOutcome idem_mark_write(IdemStore *store,
+								   const IdemOnceTable *table, text *key,
+								   ItemPointer tid);
+extern IdemOutcome idem_mark_make(const IdemOnceTable *table, text *key,
+								  ItemPointer tid);
+extern IdemMark * idem_mark_find_pending(const IdemOnceTable *table,
+										 text *key);
+extern void idem_mark_enter(const IdemOnceTable *table, text *key,
+							ItemPointer tid, SubTransactionId made_in);
+extern void idem_mark_settle(IdemMark * mark);
+extern void idem_mark_end_statement(bool release);
+extern void idem_mark_at_xact(XactEvent event);
+extern void idem_mark_at_subxact(SubXactEvent event, SubTransactionId subid,
+								 SubTransactionId parent);
+
+#endif							/* IDEM_ONCE_H */

@@ -1,0 +1,523 @@
+/*
+ * once_attach.c
+ *	  SQL functions idem_attach_once and idem_detach_once.
+ *
+ * Attaching locks the table and its partitions against writers until the
+ * transaction ends, creates the triggers, and then records the keys of the
+ * rows that are there: sorted, so that they are inserted in the order of the
+ * registry's index and in the order in which every batch takes keys.  Rows
+ * that share a key are reported, and nothing is attached.
+ *
+ * Scope and retention stand in the trigger's arguments, so that a dump keeps
+ * them; the retention as ISO 8601, which every IntervalStyle reads alike.
+ * Everything is done as the caller, who must own the table.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "catalog/catalog.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_operator.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/tuplesort.h"
+
+#include "catalog.h"
+#include "compat.h"
+#include "errors.h"
+#include "once.h"
+
+PG_FUNCTION_INFO_V1(idem_attach_once);
+PG_FUNCTION_INFO_V1(idem_detach_once);
+
+#define MAX_SCOPE_LENGTH	128
+
+/* holds off whoever writes, and whoever attaches */
+#define ATTACH_LOCK			ShareRowExclusiveLock
+
+static void
+attach_report_missing(const char *argument)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+			 errmsg("argument \"%s\" is missing", argument),
+			 errhidestmt(true)));
+}
+
+/*
+ * Opens and locks the table; an error if it is not one, or not the caller's.
+ */
+static Relation
+attach_open(Oid relid)
+{
+	Relation	rel;
+	char		relkind = get_rel_relkind(relid);
+
+	if (relkind == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid),
+				 errhidestmt(true)));
+	if (!IDEM_OWNS_RELATION(relid, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(relkind),
+					   get_rel_name(relid));
+	rel = relation_open(relid, ATTACH_LOCK);
+	/* it may have changed hands while we waited */
+	if (!IDEM_OWNS_RELATION(relid, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(relkind),
+					   RelationGetRelationName(rel));
+	return rel;
+}
+
+static void
+attach_refuse(Relation rel, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+			 errmsg("cannot skip repeated inserts into \"%s\"",
+					RelationGetRelationName(rel)),
+			 errdetail("%s", detail),
+			 errtable(rel),
+			 errhidestmt(true)));
+}
+
+static void
+attach_check_table(Relation rel)
+{
+	char		relkind = rel->rd_rel->relkind;
+
+	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE)
+		attach_refuse(rel, "It is not a table, or is a foreign one.");
+	if (IsSystemRelation(rel) ||
+		RelationGetNamespace(rel) == get_namespace_oid("idem", true))
+		attach_refuse(rel, "It is a system table, or one of idem's own.");
+	if (rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
+		attach_refuse(rel, "It is temporary or unlogged: its keys would outlive its rows.");
+	if (rel->rd_rel->relispartition)
+		attach_refuse(rel, "It is a partition: attach the root, so that rows which move between partitions are told from new ones.");
+	if (relkind == RELKIND_RELATION &&
+		find_inheritance_children(RelationGetRelid(rel), NoLock) != NIL)
+		attach_refuse(rel, "Other tables inherit from it, and inserts into those would not be seen.");
+	if (idem_once_is_attached(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("table \"%s\" already skips repeated inserts",
+						RelationGetRelationName(rel)),
+				 errhint("Call idem_detach_once() first; the keys stay."),
+				 errtable(rel),
+				 errhidestmt(true)));
+}
+
+/*
+ * The clause that names the key's columns, after checking them.
+ */
+static char *
+attach_when_clause(Relation rel, ArrayType *columns)
+{
+	StringInfoData clause;
+	Datum	   *names;
+	bool	   *nulls;
+	int			n;
+
+	deconstruct_array(columns, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR,
+					  &names, &nulls, &n);
+	if (n == 0)
+		attach_report_missing("columns");
+
+	initStringInfo(&clause);
+	for (int i = 0; i < n; i++)
+	{
+		const char *name = nulls[i] ? NULL : NameStr(*DatumGetName(names[i]));
+		AttrNumber	attnum;
+
+		if (name == NULL)
+			attach_report_missing("columns");
+		for (int j = 0; j < i; j++)
+		{
+			if (strcmp(name, NameStr(*DatumGetName(names[j]))) == 0)
+				ereport(ERROR,
+						(errcode(ERRCODE_DUPLICATE_COLUMN),
+						 errmsg("column \"%s\" is named twice", name),
+						 errhidestmt(true)));
+		}
+		attnum = get_attnum(RelationGetRelid(rel), name);
+		if (attnum == InvalidAttrNumber)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_COLUMN),
+					 errmsg("column \"%s\" of relation \"%s\" does not exist",
+							name, RelationGetRelationName(rel)),
+					 errhidestmt(true)));
+		if (attnum < 0 ||
+			TupleDescAttr(RelationGetDescr(rel), attnum - 1)->attgenerated)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_COLUMN_REFERENCE),
+					 errmsg("column \"%s\" cannot be part of a key", name),
+					 errdetail("System columns and generated columns have no value before the insert."),
+					 errtable(rel),
+					 errhidestmt(true)));
+		appendStringInfo(&clause, "NEW.%s IS NOT NULL OR ",
+						 quote_identifier(name));
+	}
+	appendStringInfoString(&clause, "true");
+	return clause.data;
+}
+
+/*
+ * The scope as given, or the one made of the table's name.
+ */
+static char *
+attach_scope(Relation rel, text *given)
+{
+	IdemScope	scope;
+	char	   *name;
+
+	if (given == NULL)
+	{
+		const char *table;
+
+		table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
+										   RelationGetRelationName(rel));
+		name = psprintf("once.%s", table);
+		if (strlen(name) > MAX_SCOPE_LENGTH || strchr(name, '/') != NULL)
+			name = psprintf("once.#%s",
+							idem_once_digest(table, strlen(table)));
+		given = cstring_to_text(name);
+	}
+	idem_scope_resolve(given, IDEM_SCOPE_OPERATING, &scope);
+	return text_to_cstring(given);
+}
+
+/*
+ * The retention as text that reads the same under every setting.
+ */
+static char *
+attach_ttl(const Interval *ttl)
+{
+	int			nestlevel;
+	char	   *result;
+
+	if (ttl == NULL)
+		return "";
+	(void) idem_scope_deadline(GetCurrentTimestamp(), ttl, "ttl");
+	nestlevel = NewGUCNestLevel();
+	(void) set_config_option("intervalstyle", "iso_8601", PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	result = DatumGetCString(DirectFunctionCall1(interval_out,
+												 IntervalPGetDatum(ttl)));
+	AtEOXact_GUC(true, nestlevel);
+	return result;
+}
+
+static void
+attach_run(const char *statement)
+{
+	int			rc = SPI_execute(statement, false, 0);
+
+	if (rc != SPI_OK_UTILITY)
+		elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(rc));
+}
+
+static char *
+attach_table_name(Relation rel)
+{
+	return pstrdup(quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
+											  RelationGetRelationName(rel)));
+}
+
+static void
+attach_create_triggers(Relation rel, const char *function_schema,
+					   const char *when, const char *scope, const char *ttl)
+{
+	const char *table = attach_table_name(rel);
+	const char *schema = quote_identifier(function_schema);
+
+	SPI_connect();
+	attach_run(psprintf("CREATE TRIGGER \"" IDEM_ONCE_TRIGGER "\""
+						" BEFORE INSERT ON %s FOR EACH ROW WHEN (%s)"
+						" EXECUTE FUNCTION %s." IDEM_ONCE_FUNCTION "(%s, %s)",
+						table, when, schema, quote_literal_cstr(scope),
+						quote_literal_cstr(ttl)));
+	attach_run(psprintf("CREATE TRIGGER \"" IDEM_ONCE_TRIGGER "_done\""
+						" AFTER INSERT ON %s FOR EACH ROW WHEN"
+						" ((NEW.tableoid::pg_catalog.text OPERATOR(pg_catalog.||)"
+						" NEW.ctid::pg_catalog.text)::%s.idem_inserted IS NULL)"
+						" EXECUTE FUNCTION %s." IDEM_ONCE_FUNCTION "()",
+						table, schema, schema));
+	attach_run(psprintf("CREATE TRIGGER \"" IDEM_ONCE_TRIGGER "_end\""
+						" AFTER INSERT ON %s FOR EACH STATEMENT"
+						" EXECUTE FUNCTION %s." IDEM_ONCE_FUNCTION "()",
+						table, schema));
+	if (rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
+		attach_run(psprintf("CREATE TRIGGER \"" IDEM_ONCE_TRIGGER "_move\""
+							" BEFORE UPDATE OR DELETE ON %s FOR EACH ROW"
+							" EXECUTE FUNCTION %s." IDEM_ONCE_FUNCTION "()",
+							table, schema));
+	SPI_finish();
+}
+
+/*
+ * Puts the keys of a table's rows into the sort.
+ */
+static void
+attach_collect_keys(Relation rel, Tuplesortstate *sort)
+{
+	IdemOnceTable *table = idem_once_table(rel);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+												  "idem attach",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(context);
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		text	   *key;
+
+		CHECK_FOR_INTERRUPTS();
+		key = idem_once_key(table, ExecCopySlotHeapTuple(slot),
+							RelationGetDescr(rel));
+		if (key != NULL)
+			tuplesort_putdatum(sort, PointerGetDatum(key), false);
+		MemoryContextReset(context);
+	}
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(context);
+	ExecDropSingleTupleTableSlot(slot);
+	table_endscan(scan);
+	UnregisterSnapshot(snapshot);
+}
+
+/*
+ * How many keys there are in the table's scope that would be skipped.
+ */
+static int64
+attach_count_keys(const IdemOnceTable *table)
+{
+	static SPIPlanPtr plan = NULL;
+	const Oid	types[] = {TEXTOID};
+	Datum		scope = PointerGetDatum(table->scope.name);
+	IdemIdentity caller;
+	bool		isnull;
+	int64		n;
+
+	idem_catalog_become(idem_catalog_owner(IDEM_REL_KEY), &caller);
+	SPI_connect();
+	if (plan == NULL)
+		plan = idem_sql_keep_plan("SELECT pg_catalog.count(*) FROM idem.key"
+								  " WHERE scope OPERATOR(pg_catalog.=) $1"
+								  " AND (expires_at IS NULL"
+								  " OR expires_at OPERATOR(pg_catalog.>)"
+								  " pg_catalog.clock_timestamp())",
+								  1, types);
+	if (SPI_execute_snapshot(plan, &scope, NULL, GetLatestSnapshot(),
+							 InvalidSnapshot, true, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not count the keys of a scope");
+	n = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
+									SPI_tuptable->tupdesc, 1, &isnull));
+	SPI_finish();
+	idem_catalog_restore(&caller);
+	return n;
+}
+
+/*
+ * Records the sorted keys, and counts those that come more than once.
+ */
+static void
+attach_import_keys(Relation root, Tuplesortstate *sort)
+{
+	IdemOnceTable *table = idem_once_table(root);
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+												  "idem attach",
+												  ALLOCSET_DEFAULT_SIZES);
+	IdemStore	store;
+	StringInfoData former;
+	int64		former_keys = attach_count_keys(table);
+	int64		repeated = 0;
+	int64		surplus = 0;
+	bool		in_group = false;
+	Datum		value;
+	bool		isnull;
+
+	initStringInfo(&former);
+	idem_store_open(&store, RowExclusiveLock);
+	while (IDEM_TUPLESORT_GETDATUM(sort, &value, &isnull))
+	{
+		MemoryContext caller = MemoryContextSwitchTo(context);
+		text	   *key = DatumGetTextPP(value);
+		ItemPointerData tid;
+
+		CHECK_FOR_INTERRUPTS();
+		if (former.len == VARSIZE_ANY_EXHDR(key) &&
+			memcmp(former.data, VARDATA_ANY(key), former.len) == 0)
+		{
+			surplus++;
+			if (!in_group)
+				repeated++;
+			in_group = true;
+		}
+		else
+		{
+			if (repeated == 0 &&
+				!IDEM_OUTCOME_RUNS(idem_mark_write(&store, table, key, &tid)))
+				former_keys--;
+			in_group = false;
+			resetStringInfo(&former);
+			appendBinaryStringInfo(&former, VARDATA_ANY(key),
+								   VARSIZE_ANY_EXHDR(key));
+		}
+		MemoryContextSwitchTo(caller);
+		pfree(DatumGetPointer(value));
+		MemoryContextReset(context);
+	}
+	idem_store_close(&store);
+	MemoryContextDelete(context);
+
+	if (repeated > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("table \"%s\" already holds repeated rows",
+						RelationGetRelationName(root)),
+				 errdetail("Keys that stand in more than one row: %lld.  Rows beyond the first of each: %lld.",
+						   (long long) repeated, (long long) surplus),
+				 errhint("Delete the repetitions, or choose columns that tell the rows apart."),
+				 errtable(root),
+				 errhidestmt(true)));
+	if (former_keys > 0)
+		ereport(NOTICE,
+				(errmsg("scope \"%s\" already holds keys of rows that are not in table \"%s\"",
+						text_to_cstring(table->scope.name),
+						RelationGetRelationName(root)),
+				 errdetail("Such keys: %lld.  Rows with them will be skipped.",
+						   (long long) former_keys),
+				 errhint("If they are of a former table of this name, give another scope, or delete them from \"idem.key\"."),
+				 errtable(root),
+				 errhidestmt(true)));
+}
+
+/*
+ * Records the keys of all rows that are there.
+ */
+static void
+attach_import(Relation root)
+{
+	List	   *relids = find_all_inheritors(RelationGetRelid(root),
+											 ATTACH_LOCK, NULL);
+	Tuplesortstate *sort = tuplesort_begin_datum(TEXTOID, TextLessOperator,
+												 C_COLLATION_OID, false,
+												 maintenance_work_mem, NULL,
+												 TUPLESORT_NONE);
+	ListCell   *lc;
+
+	foreach(lc, relids)
+	{
+		Relation	rel = table_open(lfirst_oid(lc), NoLock);
+
+		if (rel->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
+			attach_refuse(rel, "It is a foreign table, where others insert unseen.");
+		if (rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+			attach_collect_keys(rel, sort);
+		table_close(rel, NoLock);
+	}
+	tuplesort_performsort(sort);
+	attach_import_keys(root, sort);
+	tuplesort_end(sort);
+}
+
+/*
+ * idem_attach_once(table_name, columns, scope, ttl) -> true
+ */
+Datum
+idem_attach_once(PG_FUNCTION_ARGS)
+{
+	Oid			relid;
+	Relation	rel;
+	char	   *when;
+	char	   *scope;
+	char	   *schema;
+
+	if (PG_ARGISNULL(0))
+		attach_report_missing("table_name");
+	if (PG_ARGISNULL(1))
+		attach_report_missing("columns");
+	PreventCommandIfReadOnly("idem_attach_once()");
+	PreventCommandIfParallelMode("idem_attach_once()");
+
+	relid = PG_GETARG_OID(0);
+	rel = attach_open(relid);
+	attach_check_table(rel);
+	when = attach_when_clause(rel, PG_GETARG_ARRAYTYPE_P(1));
+	scope = attach_scope(rel, IDEM_ARG_TEXT(2));
+	schema = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
+	/* the partitions before their triggers */
+	(void) find_all_inheritors(relid, ATTACH_LOCK, NULL);
+	attach_create_triggers(rel, schema, when, scope,
+						   attach_ttl(IDEM_ARG_INTERVAL(3)));
+	CommandCounterIncrement();
+	attach_import(rel);
+	relation_close(rel, NoLock);
+	PG_RETURN_BOOL(true);
+}
+
+/*
+ * idem_detach_once(table_name) -> true
+ */
+Datum
+idem_detach_once(PG_FUNCTION_ARGS)
+{
+	Relation	rel;
+	const char *table;
+	int			dropped = 0;
+	List	   *names = NIL;
+	ListCell   *lc;
+
+	if (PG_ARGISNULL(0))
+		attach_report_missing("table_name");
+	PreventCommandIfReadOnly("idem_detach_once()");
+	PreventCommandIfParallelMode("idem_detach_once()");
+
+	rel = attach_open(PG_GETARG_OID(0));
+	table = attach_table_name(rel);
+	for (int i = 0; rel->trigdesc != NULL && i < rel->trigdesc->numtriggers; i++)
+	{
+		Trigger    *trigger = &rel->trigdesc->triggers[i];
+
+		if (!trigger->tgisclone && idem_once_is_ours(trigger))
+			names = lappend(names, pstrdup(trigger->tgname));
+	}
+	if (names == NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("table \"%s\" does not skip repeated inserts",
+						RelationGetRelationName(rel)),
+				 errdetail("idem_attach_once() was not called for it, or for the root of its partitions instead."),
+				 errtable(rel),
+				 errhidestmt(true)));
+	relation_close(rel, NoLock);
+
+	SPI_connect();
+	foreach(lc, names)
+	{
+		attach_run(psprintf("DROP TRIGGER %s ON %s",
+							quote_identifier((char *) lfirst(lc)), table));
+		dropped++;
+	}
+	SPI_finish();
+	PG_RETURN_BOOL(dropped > 0);
+}

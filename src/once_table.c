@@ -1,0 +1,336 @@
+/*
+ * once_table.c
+ *	  What the triggers of a table that skips repeated inserts say.
+ *
+ * The columns of the key stand in the WHEN clause of the trigger, not in its
+ * arguments: so they follow a RENAME, keep the column from being dropped or
+ * given another type, survive a dump by name, and have their own numbers in
+ * each partition.  Scope and retention are arguments.  What is read from there
+ * is kept per session, until the relation changes.
+ *
+ * A table whose triggers are not whole is refused here, on each insert, rather
+ * than let repeated rows in or lose rows that move.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/table.h"
+#include "catalog/partition.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_trigger.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "nodes/nodeFuncs.h"
+#include "rewrite/prs2lock.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/fmgrprotos.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "errors.h"
+#include "once.h"
+
+typedef struct TableEntry
+{
+	Oid			relid;			/* hash key */
+	bool		valid;
+	MemoryContext context;
+	IdemOnceTable *table;
+} TableEntry;
+
+static HTAB *tables = NULL;
+
+/*
+ * Relcache callback: InvalidOid stands for every relation.
+ */
+static void
+table_changed(Datum arg, Oid relid)
+{
+	HASH_SEQ_STATUS status;
+	TableEntry *entry;
+
+	if (OidIsValid(relid))
+	{
+		entry = hash_search(tables, &relid, HASH_FIND, NULL);
+		if (entry != NULL)
+			entry->valid = false;
+		return;
+	}
+	hash_seq_init(&status, tables);
+	while ((entry = hash_seq_search(&status)) != NULL)
+		entry->valid = false;
+}
+
+static void
+table_init_cache(void)
+{
+	HASHCTL		ctl = {.keysize = sizeof(Oid),.entrysize = sizeof(TableEntry)};
+
+	if (tables != NULL)
+		return;
+	tables = hash_create("idem once tables", 16, &ctl, HASH_ELEM | HASH_BLOBS);
+	CacheRegisterRelcacheCallback(table_changed, (Datum) 0);
+}
+
+/*
+ * Whether a function is idem's trigger function, in whatever schema.
+ */
+static bool
+once_is_function(Oid function)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Form_pg_proc form;
+	bool		ours = false;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	form = (Form_pg_proc) GETSTRUCT(tuple);
+	if (form->prolang == ClanguageId && form->prorettype == TRIGGEROID)
+	{
+		Datum		source;
+		bool		isnull;
+
+		source = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &isnull);
+		ours = !isnull &&
+			strcmp(TextDatumGetCString(source), IDEM_ONCE_FUNCTION) == 0;
+	}
+	ReleaseSysCache(tuple);
+	return ours;
+}
+
+bool
+idem_once_is_ours(const Trigger *trigger)
+{
+	return once_is_function(trigger->tgfoid);
+}
+
+/*
+ * Whether a relation has any of idem's triggers for this, whole or not.
+ */
+bool
+idem_once_is_attached(Relation rel)
+{
+	for (int i = 0; rel->trigdesc != NULL && i < rel->trigdesc->numtriggers; i++)
+	{
+		if (idem_once_is_ours(&rel->trigdesc->triggers[i]))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The same by OID, without a lock on the relation: a partition must not lock
+ * its root, since whoever changes the tree goes the other way.
+ */
+static bool
+once_is_attached_oid(Oid relid)
+{
+	Relation	catalog = table_open(TriggerRelationId, AccessShareLock);
+	ScanKeyData skey;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	bool		found = false;
+
+	ScanKeyInit(&skey, Anum_pg_trigger_tgrelid, BTEqualStrategyNumber,
+				F_OIDEQ, ObjectIdGetDatum(relid));
+	scan = systable_beginscan(catalog, TriggerRelidNameIndexId, true, NULL,
+							  1, &skey);
+	while (!found && HeapTupleIsValid(tuple = systable_getnext(scan)))
+		found = once_is_function(((Form_pg_trigger) GETSTRUCT(tuple))->tgfoid);
+	systable_endscan(scan);
+	table_close(catalog, AccessShareLock);
+	return found;
+}
+
+static void
+table_report_broken(Relation rel, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_MISUSE),
+			 errmsg("table \"%s\" cannot tell repeated inserts",
+					RelationGetRelationName(rel)),
+			 errdetail("%s", detail),
+			 errhint("Call idem_detach_once() and idem_attach_once() for the table, or for the root of its partitions."),
+			 errtable(rel),
+			 errhidestmt(true)));
+}
+
+static bool
+table_collect_columns(Node *node, void *arg)
+{
+	List	  **attnums = (List **) arg;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var))
+	{
+		*attnums = lappend_int(*attnums, ((Var *) node)->varattno);
+		return false;
+	}
+	return expression_tree_walker(node, table_collect_columns, arg);
+}
+
+static void
+table_add_columns(IdemOnceTable *table, Relation rel, const char *qual)
+{
+	List	   *attnums = NIL;
+	ListCell   *lc;
+
+	if (qual != NULL)
+		(void) table_collect_columns(stringToNode(qual), &attnums);
+	if (attnums == NIL)
+		table_report_broken(rel, "The WHEN clause of its trigger names no column.");
+
+	table->columns = palloc0(list_length(attnums) * sizeof(IdemOnceColumn));
+	foreach(lc, attnums)
+	{
+		IdemOnceColumn *column = &table->columns[table->ncolumns++];
+		Form_pg_attribute att;
+		Oid			output;
+		bool		is_varlena;
+
+		column->attnum = lfirst_int(lc);
+		if (column->attnum <= 0 ||
+			column->attnum > RelationGetDescr(rel)->natts)
+			table_report_broken(rel, "The WHEN clause of its trigger names another column than the table has.");
+		att = TupleDescAttr(RelationGetDescr(rel), column->attnum - 1);
+		if (att->attisdropped || att->attgenerated)
+			table_report_broken(rel, "A column of the key was dropped, or is generated.");
+		column->type = att->atttypid;
+		column->base = getBaseType(att->atttypid);
+		getTypeOutputInfo(column->type, &output, &is_varlena);
+		fmgr_info_cxt(output, &column->output, CurrentMemoryContext);
+		table->pin = Max(table->pin, idem_once_pin(column->base));
+	}
+}
+
+/*
+ * Whether an enabled trigger of ours for this event stands beside the one for
+ * inserts.
+ */
+static bool
+table_has_part(Relation rel, const Trigger *insert, int16 type)
+{
+	for (int i = 0; i < rel->trigdesc->numtriggers; i++)
+	{
+		Trigger    *trigger = &rel->trigdesc->triggers[i];
+
+		if (trigger->tgfoid == insert->tgfoid &&
+			(trigger->tgtype & type) == type &&
+			(trigger->tgtype & TRIGGER_TYPE_TIMING_MASK) ==
+			(type & TRIGGER_TYPE_TIMING_MASK) &&
+			trigger->tgenabled == insert->tgenabled)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Everything that would let a repeated row in, or lose a row that is moved
+ * between partitions, is refused here rather than overlooked.
+ */
+static void
+table_check_parts(Relation rel, const Trigger *insert)
+{
+	if (rel->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
+		table_report_broken(rel, "It is a foreign table.");
+	if (!table_has_part(rel, insert, TRIGGER_TYPE_ROW | TRIGGER_TYPE_INSERT))
+		table_report_broken(rel, "Its trigger that runs after the insert of a row is missing, or not enabled alike.");
+	if (!rel->rd_rel->relispartition)
+		return;
+
+	if (!insert->tgisclone ||
+		!once_is_attached_oid(llast_oid(get_partition_ancestors(RelationGetRelid(rel)))))
+		table_report_broken(rel, "It became a partition of a table to which idem_attach_once() was not applied.");
+	if (!table_has_part(rel, insert, TRIGGER_TYPE_ROW | TRIGGER_TYPE_BEFORE |
+						TRIGGER_TYPE_UPDATE) ||
+		!table_has_part(rel, insert, TRIGGER_TYPE_ROW | TRIGGER_TYPE_BEFORE |
+						TRIGGER_TYPE_DELETE))
+		table_report_broken(rel, "Its trigger that notices rows moved between partitions is missing, or not enabled alike.");
+}
+
+static IdemOnceTable *
+table_build(Relation rel)
+{
+	IdemOnceTable *table = palloc0(sizeof(IdemOnceTable));
+	TriggerDesc *triggers = rel->trigdesc;
+	const Trigger *insert = NULL;
+
+	table->relid = RelationGetRelid(rel);
+	table->is_last = true;
+	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
+	{
+		Trigger    *trigger = &triggers->triggers[i];
+
+		if (!TRIGGER_FOR_ROW(trigger->tgtype) ||
+			!TRIGGER_FOR_BEFORE(trigger->tgtype) ||
+			!TRIGGER_FOR_INSERT(trigger->tgtype) ||
+			trigger->tgenabled == TRIGGER_DISABLED)
+			continue;
+		if (insert == NULL && idem_once_is_ours(trigger))
+			insert = trigger;
+		else if (insert != NULL)
+			table->is_last = false;
+	}
+	if (insert == NULL || insert->tgnargs != 2)
+		table_report_broken(rel, "Its trigger that runs before the insert of a row is missing or disabled.");
+	table_check_parts(rel, insert);
+
+	table->scope.name = cstring_to_text(insert->tgargs[0]);
+	table->scope.no_expiry = true;
+	if (insert->tgargs[1][0] != '\0')
+	{
+		Datum		ttl = DirectFunctionCall3(interval_in,
+											  CStringGetDatum(insert->tgargs[1]),
+											  ObjectIdGetDatum(InvalidOid),
+											  Int32GetDatum(-1));
+
+		table->has_ttl = true;
+		table->ttl = *DatumGetIntervalP(ttl);
+	}
+	table_add_columns(table, rel, insert->tgqual);
+	return table;
+}
+
+/*
+ * What is known of an opened table whose rows are checked.  An error if its
+ * triggers are not whole.
+ */
+IdemOnceTable *
+idem_once_table(Relation rel)
+{
+	Oid			relid = RelationGetRelid(rel);
+	TableEntry *entry;
+	MemoryContext context;
+	MemoryContext caller;
+	IdemOnceTable *table;
+	bool		found;
+
+	table_init_cache();
+	entry = hash_search(tables, &relid, HASH_FIND, NULL);
+	if (entry != NULL && entry->valid)
+		return entry->table;
+
+	context = AllocSetContextCreate(CurrentMemoryContext, "idem once table",
+									ALLOCSET_SMALL_SIZES);
+	caller = MemoryContextSwitchTo(context);
+	table = table_build(rel);
+	MemoryContextSwitchTo(caller);
+
+	entry = hash_search(tables, &relid, HASH_ENTER, &found);
+	/* somebody further out may still be at work with the former one */
+	if (found)
+		MemoryContextSetParent(entry->context, TopTransactionContext);
+	MemoryContextSetParent(context, CacheMemoryContext);
+	entry->context = context;
+	entry->table = table;
+	entry->valid = true;
+	return table;
+}

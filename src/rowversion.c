@@ -1,0 +1,543 @@
+/*
+ * rowversion.c
+ *	  The trigger that keeps a version column, and what it was told.
+ *
+ * A BEFORE UPDATE trigger is the one place that every writer passes: it sees
+ * the row as it is now, also after having waited for another writer, and the
+ * row as it would become.  It decides there whether the version in the SET
+ * list is the current one, and puts the next one in.  Nothing is asked of an
+ * INSERT.
+ *
+ * It must decide last.  Triggers fire in the order of their names, so its name
+ * sorts behind all others when it is attached, and if one comes after it
+ * later, every UPDATE is refused until that is mended: what could undo the
+ * check is not let through.  Other triggers of idem leave the column alone.
+ *
+ * What it was told stands in the trigger itself.  The mode and two switches are
+ * arguments; the columns are references in the WHEN clause, which is always
+ * true: NEW.column is the version, OLD.column one to be ignored.  So they
+ * follow RENAME, hold back DROP COLUMN, have their own numbers in each
+ * partition, and are dumped by name.  It is read once per session and table,
+ * and again when the table changes.
+ *
+ * A foreign key's action cannot know versions: strict lets it pass, and the
+ * version goes on.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/sysattr.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_trigger.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "nodes/primnodes.h"
+#include "optimizer/optimizer.h"
+#include "rewrite/prs2lock.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+
+#include "errors.h"
+#include "rowversion.h"
+
+PG_FUNCTION_INFO_V1(idem_rowversion);
+
+/* what is known of a table */
+typedef struct VersionSlot
+{
+	Oid			relid;			/* hash key; must be first */
+	bool		valid;
+	bool		found;
+	IdemVersion version;
+}			VersionSlot;
+
+/* kept by the trigger for the length of a statement */
+typedef struct VersionCheck
+{
+	IdemVersion version;
+	int64		max;
+	void	   *domain;			/* of domain_check() */
+}			VersionCheck;
+
+static HTAB *versions;
+
+static void
+rowversion_table_changed(Datum arg, Oid relid)
+{
+	HASH_SEQ_STATUS status;
+	VersionSlot *slot;
+
+	if (versions == NULL)
+		return;
+	if (OidIsValid(relid))
+	{
+		slot = hash_search(versions, &relid, HASH_FIND, NULL);
+		if (slot != NULL)
+			slot->valid = false;
+		return;
+	}
+	hash_seq_init(&status, versions);
+	while ((slot = hash_seq_search(&status)) != NULL)
+		slot->valid = false;
+}
+
+/*
+ * Registers the callback; called once, when the library is loaded.
+ */
+void
+idem_rowversion_init(void)
+{
+	CacheRegisterRelcacheCallback(rowversion_table_changed, (Datum) 0);
+}
+
+int64
+idem_rowversion_max(Oid base)
+{
+	return base == INT8OID ? PG_INT64_MAX :
+		base == INT4OID ? PG_INT32_MAX : PG_INT16_MAX;
+}
+
+int64
+idem_rowversion_from_datum(Datum value, Oid base)
+{
+	return base == INT8OID ? DatumGetInt64(value) :
+		base == INT4OID ? DatumGetInt32(value) : DatumGetInt16(value);
+}
+
+/*
+ * The value must be in range.
+ */
+Datum
+idem_rowversion_to_datum(int64 value, Oid base)
+{
+	return base == INT8OID ? Int64GetDatum(value) :
+		base == INT4OID ? Int32GetDatum((int32) value) :
+		Int16GetDatum((int16) value);
+}
+
+/*
+ * Whether a trigger function is the one in this file, whatever its name and
+ * schema.
+ */
+bool
+idem_rowversion_is_ours(Oid function)
+{
+	FmgrInfo	flinfo;
+
+	fmgr_info(function, &flinfo);
+	return flinfo.fn_addr == idem_rowversion;
+}
+
+/*
+ * Whether it is one of idem's trigger functions, none of which changes a
+ * version.  Only a superuser makes functions in C.
+ */
+static bool
+rowversion_is_harmless(Oid function, Oid schema)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Form_pg_proc form;
+	bool		harmless;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	form = (Form_pg_proc) GETSTRUCT(tuple);
+	harmless = form->prolang == ClanguageId && form->pronamespace == schema &&
+		strncmp(NameStr(form->proname), "idem_", 5) == 0;
+	ReleaseSysCache(tuple);
+	return harmless;
+}
+
+static void
+rowversion_refuse_trigger(Relation rel, const char *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_MISUSE),
+			 errmsg("trigger \"%s\" of table \"%s\" was not made by idem_attach_version()",
+					name, RelationGetRelationName(rel)),
+			 errhidestmt(true),
+			 errtable(rel)));
+}
+
+/*
+ * The columns, from the WHEN clause.
+ */
+static void
+rowversion_take_columns(Relation rel, const Trigger *trigger,
+						IdemVersion * version)
+{
+	List	   *vars;
+	ListCell   *lc;
+	Form_pg_attribute att;
+
+	if (trigger->tgqual == NULL)
+		rowversion_refuse_trigger(rel, trigger->tgname);
+	vars = pull_var_clause(stringToNode(trigger->tgqual), 0);
+	foreach(lc, vars)
+	{
+		Var		   *var = (Var *) lfirst(lc);
+
+		if (var->varattno <= 0)
+			rowversion_refuse_trigger(rel, trigger->tgname);
+		if (var->varno == PRS2_OLD_VARNO)
+			version->ignored = bms_add_member(version->ignored,
+											  var->varattno);
+		else if (version->column == InvalidAttrNumber)
+			version->column = var->varattno;
+		else
+			rowversion_refuse_trigger(rel, trigger->tgname);
+	}
+	if (version->column == InvalidAttrNumber)
+		rowversion_refuse_trigger(rel, trigger->tgname);
+
+	att = TupleDescAttr(RelationGetDescr(rel), version->column - 1);
+	strlcpy(version->column_name, NameStr(att->attname), NAMEDATALEN);
+	version->type = att->atttypid;
+	version->base = getBaseType(att->atttypid);
+	if (version->base != INT2OID && version->base != INT4OID &&
+		version->base != INT8OID)
+		rowversion_refuse_trigger(rel, trigger->tgname);
+}
+
+static void
+rowversion_take_options(Relation rel, const Trigger *trigger,
+						IdemVersion * version)
+{
+	if (trigger->tgnargs < 1)
+		rowversion_refuse_trigger(rel, trigger->tgname);
+	if (strcmp(trigger->tgargs[0], "next") == 0)
+		version->next = true;
+	else if (strcmp(trigger->tgargs[0], "read") != 0)
+		rowversion_refuse_trigger(rel, trigger->tgname);
+	for (int i = 1; i < trigger->tgnargs; i++)
+	{
+		if (strcmp(trigger->tgargs[i], "strict") == 0)
+			version->strict = true;
+		else if (strcmp(trigger->tgargs[i], "retryable") == 0)
+			version->retryable = true;
+		else
+			rowversion_refuse_trigger(rel, trigger->tgname);
+	}
+}
+
+/*
+ * Whether the trigger fires between ours and the heap.  One for replicas does
+ * only where ours fires there as well.
+ */
+static bool
+rowversion_is_later(const Trigger *trigger, const Trigger *ours)
+{
+	return TRIGGER_FOR_BEFORE(trigger->tgtype) &&
+		TRIGGER_FOR_ROW(trigger->tgtype) &&
+		TRIGGER_FOR_UPDATE(trigger->tgtype) &&
+		(trigger->tgenabled == TRIGGER_FIRES_ON_ORIGIN ||
+		 trigger->tgenabled == TRIGGER_FIRES_ALWAYS ||
+		 (trigger->tgenabled == TRIGGER_FIRES_ON_REPLICA &&
+		  ours->tgenabled != TRIGGER_FIRES_ON_ORIGIN)) &&
+		!rowversion_is_harmless(trigger->tgfoid,
+								get_func_namespace(ours->tgfoid));
+}
+
+/*
+ * Reads the table's triggers.  False if none of them keeps a version.
+ */
+static bool
+rowversion_read(Relation rel, IdemVersion * version)
+{
+	TriggerDesc *desc = rel->trigdesc;
+	const Trigger *ours = NULL;
+
+	if (desc == NULL || !desc->trig_update_before_row)
+		return false;
+	for (int i = 0; i < desc->numtriggers; i++)
+	{
+		const Trigger *trigger = &desc->triggers[i];
+
+		if (ours != NULL)
+		{
+			/* they stand in the order in which they fire */
+			if (rowversion_is_later(trigger, ours))
+				strlcpy(version->later, trigger->tgname, NAMEDATALEN);
+		}
+		else if (TRIGGER_FOR_BEFORE(trigger->tgtype) &&
+				 TRIGGER_FOR_ROW(trigger->tgtype) &&
+				 TRIGGER_FOR_UPDATE(trigger->tgtype) &&
+				 idem_rowversion_is_ours(trigger->tgfoid))
+		{
+			ours = trigger;
+			version->trigger = trigger->tgoid;
+			strlcpy(version->trigger_name, trigger->tgname, NAMEDATALEN);
+			rowversion_take_columns(rel, trigger, version);
+			rowversion_take_options(rel, trigger, version);
+		}
+	}
+	return ours != NULL;
+}
+
+static VersionSlot *
+rowversion_slot(Oid relid)
+{
+	VersionSlot *slot;
+	bool		found;
+
+	if (versions == NULL)
+	{
+		HASHCTL		ctl = {
+			.keysize = sizeof(Oid),
+			.entrysize = sizeof(VersionSlot),
+			.hcxt = CacheMemoryContext
+		};
+
+		versions = hash_create("idem versions", 32, &ctl,
+							   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+	slot = hash_search(versions, &relid, HASH_ENTER, &found);
+	if (!found)
+		memset((char *) slot + sizeof(Oid), 0,
+			   sizeof(VersionSlot) - sizeof(Oid));
+	return slot;
+}
+
+/*
+ * What was declared of the table.  False if nothing was.
+ */
+bool
+idem_rowversion_find(Relation rel, IdemVersion * version)
+{
+	VersionSlot *slot = rowversion_slot(RelationGetRelid(rel));
+
+	if (!slot->valid)
+	{
+		MemoryContext caller;
+		IdemVersion read;
+		bool		found;
+
+		/* first, so that what changes while we look is looked at again */
+		slot->valid = true;
+		slot->found = false;
+		memset(&read, 0, sizeof(read));
+		PG_TRY();
+		{
+			found = rowversion_read(rel, &read);
+		}
+		PG_CATCH();
+		{
+			slot->valid = false;
+			PG_RE_THROW();
+		}
+		PG_END_TRY();
+		caller = MemoryContextSwitchTo(CacheMemoryContext);
+		bms_free(slot->version.ignored);
+		slot->version = read;
+		slot->version.ignored = bms_copy(read.ignored);
+		slot->found = found;
+		MemoryContextSwitchTo(caller);
+	}
+	if (!slot->found)
+		return false;
+	*version = slot->version;
+	version->ignored = bms_copy(slot->version.ignored);
+	return true;
+}
+
+/*
+ * The ladder every trigger function starts with, and what holds for a whole
+ * statement.
+ */
+static VersionCheck *
+rowversion_begin(FunctionCallInfo fcinfo)
+{
+	TriggerData *td = (TriggerData *) fcinfo->context;
+	MemoryContext caller;
+	VersionCheck *check;
+
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("idem_rowversion() was not called by the trigger manager")));
+	if (!TRIGGER_FIRED_BEFORE(td->tg_event) ||
+		!TRIGGER_FIRED_FOR_ROW(td->tg_event) ||
+		!TRIGGER_FIRED_BY_UPDATE(td->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("idem_rowversion() must be fired before UPDATE for each row")));
+
+	caller = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
+	check = palloc0(sizeof(VersionCheck));
+	if (!idem_rowversion_find(td->tg_relation, &check->version) ||
+		check->version.trigger != td->tg_trigger->tgoid)
+		rowversion_refuse_trigger(td->tg_relation, td->tg_trigger->tgname);
+	check->max = idem_rowversion_max(check->version.base);
+	MemoryContextSwitchTo(caller);
+
+	if (check->version.later[0] != '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("trigger \"%s\" of table \"%s\" fires after the version was checked",
+						check->version.later,
+						RelationGetRelationName(td->tg_relation)),
+				 errdetail("A later trigger could change the version, so trigger \"%s\" must be the last one.",
+						   check->version.trigger_name),
+				 errhint("Give that trigger another name, or call idem_detach_version() and idem_attach_version() in one transaction."),
+				 errhidestmt(true),
+				 errtable(td->tg_relation)));
+	fcinfo->flinfo->fn_extra = check;
+	return check;
+}
+
+static void
+rowversion_report_stale(TriggerData *td, const IdemVersion * version,
+						int64 current, bool isnull, int64 given)
+{
+	ereport(ERROR,
+			(errcode(version->retryable ? ERRCODE_T_R_SERIALIZATION_FAILURE :
+					 ERRCODE_IDEM_STALE),
+			 errmsg("version of a row in table \"%s\" is not the current one",
+					RelationGetRelationName(td->tg_relation)),
+			 isnull ?
+			 errdetail("Expected " INT64_FORMAT ", found null.",
+					   version->next ? current + 1 : current) :
+			 version->next ?
+			 errdetail("Expected " INT64_FORMAT ", the next after the row's, found " INT64_FORMAT ".",
+					   current + 1, given) :
+			 errdetail("Expected " INT64_FORMAT ", found " INT64_FORMAT ".",
+					   current, given),
+			 errhint("Read the row again, and decide by what it holds now."),
+			 errhidestmt(true),
+			 errtablecol(td->tg_relation, version->column)));
+}
+
+static void
+rowversion_report_missing(TriggerData *td, const IdemVersion * version)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_VERSION_MISSING),
+			 errmsg("an UPDATE of table \"%s\" must say which version it is based on",
+					RelationGetRelationName(td->tg_relation)),
+			 errdetail("Column \"%s\" is not in its SET list.",
+					   version->column_name),
+			 version->next ?
+			 errhint("Set the column to the version that was read, plus one.") :
+			 errhint("Set the column to the version that was read."),
+			 errhidestmt(true),
+			 errtablecol(td->tg_relation, version->column)));
+}
+
+/*
+ * Whether the new row differs from the old one in nothing but ignored columns.
+ * Generated columns follow the others, and are not computed yet.
+ */
+static bool
+rowversion_only_ignored(TriggerData *td, const IdemVersion * version)
+{
+	TupleDesc	desc = RelationGetDescr(td->tg_relation);
+
+	for (int i = 1; i <= desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i - 1);
+		Datum		old;
+		Datum		new;
+		bool		oldnull;
+		bool		newnull;
+
+		if (att->attisdropped || att->attgenerated != '\0' ||
+			i == version->column || bms_is_member(i, version->ignored))
+			continue;
+		old = heap_getattr(td->tg_trigtuple, i, desc, &oldnull);
+		new = heap_getattr(td->tg_newtuple, i, desc, &newnull);
+		if (oldnull != newnull ||
+			(!oldnull && !datum_image_eq(old, new, att->attbyval,
+										 att->attlen)))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * The version that the new row gets.
+ */
+static HeapTuple
+rowversion_set(TriggerData *td, VersionCheck * check, int64 value)
+{
+	const		IdemVersion *version = &check->version;
+	int			column = version->column;
+	Datum		datum = idem_rowversion_to_datum(value, version->base);
+	bool		isnull = false;
+
+	if (version->type != version->base)
+		domain_check(datum, false, version->type, &check->domain,
+					 CurrentMemoryContext);
+	return heap_modify_tuple_by_cols(td->tg_newtuple,
+									 RelationGetDescr(td->tg_relation), 1,
+									 &column, &datum, &isnull);
+}
+
+/*
+ * Trigger function: checks the version in the SET list and sets the next one.
+ */
+Datum
+idem_rowversion(PG_FUNCTION_ARGS)
+{
+	TriggerData *td = (TriggerData *) fcinfo->context;
+	VersionCheck *check = (VersionCheck *) fcinfo->flinfo->fn_extra;
+	const		IdemVersion *version;
+	TupleDesc	desc;
+	Form_pg_attribute att;
+	Datum		datum;
+	bool		oldnull;
+	bool		newnull;
+	bool		listed;
+	int64		old;
+	int64		new;
+
+	if (check == NULL)
+		check = rowversion_begin(fcinfo);
+	version = &check->version;
+	desc = RelationGetDescr(td->tg_relation);
+	att = TupleDescAttr(desc, version->column - 1);
+	if (att->attisdropped || att->atttypid != version->type)
+		elog(ERROR, "version column changed during a statement");
+
+	/* only rows from before NOT NULL was dropped have none */
+	datum = heap_getattr(td->tg_trigtuple, version->column, desc, &oldnull);
+	old = oldnull ? 0 : idem_rowversion_from_datum(datum, version->base);
+	datum = heap_getattr(td->tg_newtuple, version->column, desc, &newnull);
+	new = newnull ? 0 : idem_rowversion_from_datum(datum, version->base);
+	listed = bms_is_member(version->column - FirstLowInvalidHeapAttributeNumber,
+						   td->tg_updatedcols);
+
+	if (!listed && oldnull == newnull && old == new)
+	{
+		if (version->ignored != NULL && rowversion_only_ignored(td, version))
+			return PointerGetDatum(td->tg_newtuple);
+		if (version->strict && !InNoForceRLSOperation())
+			rowversion_report_missing(td, version);
+	}
+	else if (version->strict && !listed)
+		rowversion_report_missing(td, version);
+	else if (newnull ||
+			 ((new != old || version->next) &&
+			  (old == check->max || new != old + 1)))
+		rowversion_report_stale(td, version, old, newnull, new);
+
+	if (old == check->max)
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("version of a row in table \"%s\" is out of range",
+						RelationGetRelationName(td->tg_relation)),
+				 errdetail("Type %s of column \"%s\" has no version after " INT64_FORMAT ".",
+						   format_type_be(version->base),
+						   version->column_name, old),
+				 errhidestmt(true),
+				 errtablecol(td->tg_relation, version->column)));
+	return PointerGetDatum(rowversion_set(td, check, old + 1));
+}

@@ -1,0 +1,35 @@
+/*
+ * rowversion.h
+ *	  The version column of a user's table.
+ */
+#ifndef IDEM_ROWVERSION_H
+#define IDEM_ROWVERSION_H
+
+#include "access/attnum.h"
+#include "nodes/bitmapset.h"
+#include "utils/relcache.h"
+
+/* what idem_attach_version() declared of a table */
+typedef struct IdemVersion
+{
+	Oid			trigger;
+	char		trigger_name[NAMEDATALEN];
+	AttrNumber	column;
+	char		column_name[NAMEDATALEN];
+	Oid			type;
+	Oid			base;			/* int2, int4 or int8, under a domain */
+	bool		next;			/* mode */
+	bool		strict;
+	bool		retryable;
+	Bitmapset  *ignored;		/* columns, by number */
+	char		later[NAMEDATALEN]; /* a trigger that could undo it, or "" */
+}			IdemVersion;
+
+extern void idem_rowversion_init(void);
+extern bool idem_rowversion_find(Relation rel, IdemVersion * version);
+extern int64 idem_rowversion_from_datum(Datum value, Oid base);
+extern Datum idem_rowversion_to_datum(int64 value, Oid base);
+extern int64 idem_rowversion_max(Oid base);
+extern bool idem_rowversion_is_ours(Oid function);
+
+#endif							/* IDEM_ROWVERSION_H */

@@ -1,0 +1,50 @@
+/*
+ * sweep.h
+ *	  One sweep of one kind of record, for the kinds that do it their own way.
+ */
+#ifndef IDEM_SWEEP_H
+#define IDEM_SWEEP_H
+
+#include "datatype/timestamp.h"
+#include "storage/block.h"
+
+#include "catalog.h"
+
+/* a constant statement and, once it has run, its plan */
+typedef struct IdemSweepStatement
+{
+	const char *text;
+	int			nparams;
+	Oid			types[4];
+	struct _SPI_plan *plan;
+} IdemSweepStatement;
+
+typedef struct IdemSweepKind IdemSweepKind;
+
+typedef struct IdemSweep
+{
+	const IdemSweepKind *kind;
+	TimestampTz now;			/* what expires until then is removed */
+
+	/* the bounds of this turn */
+	TimestampTz stop_at;
+	int64		quota;
+
+	/* how far it has come */
+	int64		removed;		/* in all turns; never more than "quota" */
+	BlockNumber block;			/* where it goes on */
+	BlockNumber done;			/* blocks that were walked */
+	bool		once_round;		/* nothing is left to be done */
+
+	MemoryContext context;		/* reset after each row or batch */
+} IdemSweep;
+
+/* sweep.c */
+extern bool idem_sweep_is_over(const IdemSweep *sweep);
+extern void idem_sweep_execute(IdemSweepStatement *statement,
+							   IdemRelation whose, const Datum *values);
+
+/* sweep_key.c */
+extern void idem_sweep_keys(IdemSweep *sweep);
+
+#endif							/* IDEM_SWEEP_H */

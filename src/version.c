@@ -1,0 +1,372 @@
+/*
+ * version.c
+ *	  SQL functions idem_attach_version and idem_detach_version.
+ *
+ * Attaching makes a trigger, as the caller; rowversion.c says what stands in
+ * it.  The table is locked first, in the mode in which CREATE TRIGGER locks
+ * it, so that what is looked at stays so.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "catalog/catalog.h"
+#include "catalog/objectaddress.h"
+#include "catalog/partition.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_trigger.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+#include "compat.h"
+#include "errors.h"
+#include "registry.h"
+#include "rowversion.h"
+
+PG_FUNCTION_INFO_V1(idem_attach_version);
+PG_FUNCTION_INFO_V1(idem_detach_version);
+
+#define TRIGGER_NAME	"~idem_version"
+
+static void
+version_missing_argument(const char *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+			 errmsg("argument \"%s\" is missing", name),
+			 errhidestmt(true)));
+}
+
+/*
+ * Locks a table that the caller owns.
+ */
+static Relation
+version_open_table(Oid relid)
+{
+	Relation	rel;
+
+	/* whoever does not own it shall not lock it */
+	if (get_rel_name(relid) != NULL && !IDEM_OWNS_RELATION(relid, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER,
+					   get_relkind_objtype(get_rel_relkind(relid)),
+					   get_rel_name(relid));
+	rel = try_relation_open(relid, ShareRowExclusiveLock);
+	if (rel == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid),
+				 errhidestmt(true)));
+	/* it may have changed hands while we waited */
+	if (!IDEM_OWNS_RELATION(relid, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER,
+					   get_relkind_objtype(rel->rd_rel->relkind),
+					   RelationGetRelationName(rel));
+	if (rel->rd_rel->relkind != RELKIND_RELATION &&
+		rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a table",
+						RelationGetRelationName(rel)),
+				 errdetail("Only ordinary and partitioned tables can have a version column."),
+				 errhidestmt(true),
+				 errtable(rel)));
+	if (IsCatalogRelation(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("\"%s\" is a system catalog",
+						RelationGetRelationName(rel)),
+				 errhidestmt(true)));
+	return rel;
+}
+
+static void
+version_refuse_column(Relation rel, AttrNumber column, int sqlstate,
+					  const char *detail, const char *hint)
+{
+	ereport(ERROR,
+			(errcode(sqlstate),
+			 errmsg("column \"%s\" of table \"%s\" cannot be a version",
+					NameStr(TupleDescAttr(RelationGetDescr(rel),
+										  column - 1)->attname),
+					RelationGetRelationName(rel)),
+			 errdetail("%s", detail),
+			 hint != NULL ? errhint("%s", hint) : 0,
+			 errhidestmt(true),
+			 errtablecol(rel, column)));
+}
+
+static bool
+version_is_in_key(Relation rel, AttrNumber column)
+{
+	Bitmapset  *key = RelationGetIndexAttrBitmap(rel,
+												 INDEX_ATTR_BITMAP_PRIMARY_KEY);
+	bool		member = bms_is_member(column - FirstLowInvalidHeapAttributeNumber,
+									   key);
+
+	bms_free(key);
+	return member ||
+		(rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE &&
+		 has_partition_attrs(rel,
+							 bms_make_singleton(column - FirstLowInvalidHeapAttributeNumber),
+							 NULL));
+}
+
+static AttrNumber
+version_find_column(Relation rel, const char *name)
+{
+	AttrNumber	column = get_attnum(RelationGetRelid(rel), name);
+
+	if (column <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of table \"%s\" does not exist",
+						name, RelationGetRelationName(rel)),
+				 errhidestmt(true),
+				 errtable(rel)));
+	return column;
+}
+
+/*
+ * A column that can count: an integer, never NULL, that nothing else computes.
+ */
+static AttrNumber
+version_check_column(Relation rel, const char *name)
+{
+	AttrNumber	column = version_find_column(rel, name);
+	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), column - 1);
+	Oid			base = getBaseType(att->atttypid);
+
+	if (base != INT2OID && base != INT4OID && base != INT8OID)
+		version_refuse_column(rel, column, ERRCODE_DATATYPE_MISMATCH,
+							  "A version is a smallint, integer or bigint, or a domain over one of them.",
+							  NULL);
+	if (att->attgenerated != '\0')
+		version_refuse_column(rel, column, ERRCODE_IDEM_MISUSE,
+							  "It is a generated column.", NULL);
+	if (att->attidentity != '\0')
+		version_refuse_column(rel, column, ERRCODE_IDEM_MISUSE,
+							  "It is an identity column.", NULL);
+	if (!att->attnotnull)
+		version_refuse_column(rel, column, ERRCODE_IDEM_MISUSE,
+							  "It may be null.",
+							  "Fill it, then ALTER TABLE ... ALTER COLUMN ... SET NOT NULL, and give it a default.");
+	if (version_is_in_key(rel, column))
+		version_refuse_column(rel, column, ERRCODE_IDEM_MISUSE,
+							  "It belongs to the primary key or the partition key.",
+							  NULL);
+	return column;
+}
+
+/*
+ * The later of the given name and the names of triggers that fire before the
+ * row is updated, of which there may be more in partitions.
+ */
+static const char *
+version_last_trigger(Relation rel, const char *name)
+{
+	TriggerDesc *desc = rel->trigdesc;
+
+	for (int i = 0; desc != NULL && i < desc->numtriggers; i++)
+	{
+		const Trigger *trigger = &desc->triggers[i];
+
+		if (TRIGGER_FOR_BEFORE(trigger->tgtype) &&
+			TRIGGER_FOR_ROW(trigger->tgtype) &&
+			TRIGGER_FOR_UPDATE(trigger->tgtype) &&
+			strcmp(trigger->tgname, name) > 0)
+			name = pstrdup(trigger->tgname);
+	}
+	return name;
+}
+
+/*
+ * A name that sorts behind all of them.
+ */
+static const char *
+version_choose_name(Relation rel)
+{
+	const char *last = TRIGGER_NAME;
+	List	   *relids = find_all_inheritors(RelationGetRelid(rel),
+											 ShareRowExclusiveLock, NULL);
+	ListCell   *lc;
+
+	if (rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE &&
+		list_length(relids) > 1)
+		ereport(WARNING,
+				(errmsg("tables that inherit from \"%s\" get no version check of their own",
+						RelationGetRelationName(rel)),
+				 errhint("Call idem_attach_version() for each of them.")));
+	foreach(lc, relids)
+	{
+		Relation	member;
+
+		if (rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE &&
+			lfirst_oid(lc) != RelationGetRelid(rel))
+			continue;
+		member = table_open(lfirst_oid(lc), NoLock);
+		last = version_last_trigger(member, last);
+		table_close(member, NoLock);
+	}
+	if (strcmp(last, TRIGGER_NAME) == 0)
+		return last;
+	if (strlen(last) + strlen(TRIGGER_NAME) >= NAMEDATALEN)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("no trigger of table \"%s\" could be the last one",
+						RelationGetRelationName(rel)),
+				 errdetail("Trigger \"%s\" would fire after the version was checked.",
+						   last),
+				 errhint("Give that trigger another name."),
+				 errhidestmt(true),
+				 errtable(rel)));
+	return psprintf("%s%s", last, TRIGGER_NAME);
+}
+
+/*
+ * The WHEN clause, always true, that names the columns.
+ */
+static void
+version_add_when(StringInfo statement, Relation rel, AttrNumber column,
+				 ArrayType *ignore)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	Datum	   *names;
+	bool	   *nulls;
+	int			n = 0;
+
+	appendStringInfo(statement, " WHEN (NEW.%s IS NOT NULL OR true",
+					 quote_identifier(NameStr(TupleDescAttr(desc, column - 1)->attname)));
+	if (ignore != NULL)
+		deconstruct_array(ignore, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR,
+						  &names, &nulls, &n);
+	for (int i = 0; i < n; i++)
+	{
+		const char *name;
+
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+					 errmsg("argument \"ignore\" has a null element"),
+					 errhidestmt(true)));
+		name = NameStr(*DatumGetName(names[i]));
+		if (version_find_column(rel, name) == column)
+			version_refuse_column(rel, column, ERRCODE_IDEM_BAD_ARGUMENT,
+								  "It is among the columns to be ignored.",
+								  NULL);
+		appendStringInfo(statement, " OR OLD.%s IS NOT NULL",
+						 quote_identifier(name));
+	}
+	appendStringInfoChar(statement, ')');
+}
+
+static void
+version_execute(const char *statement)
+{
+	int			rc;
+
+	SPI_connect();
+	rc = SPI_execute(statement, false, 0);
+	if (rc != SPI_OK_UTILITY)
+		elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(rc));
+	SPI_finish();
+}
+
+static const char *
+version_qualified_name(Relation rel)
+{
+	return quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
+									  RelationGetRelationName(rel));
+}
+
+/*
+ * idem_attach_version(table_name, column_name, mode, strict, retryable,
+ * ignore) -> boolean
+ */
+Datum
+idem_attach_version(PG_FUNCTION_ARGS)
+{
+	Relation	rel;
+	IdemVersion version;
+	AttrNumber	column;
+	StringInfoData statement;
+	const char *mode = PG_ARGISNULL(2) ? "read" :
+	text_to_cstring(PG_GETARG_TEXT_PP(2));
+	bool		strict = !PG_ARGISNULL(3) && PG_GETARG_BOOL(3);
+	bool		retryable = !PG_ARGISNULL(4) && PG_GETARG_BOOL(4);
+	ArrayType  *ignore = PG_ARGISNULL(5) ? NULL : PG_GETARG_ARRAYTYPE_P(5);
+
+	if (PG_ARGISNULL(0))
+		version_missing_argument("table_name");
+	if (PG_ARGISNULL(1))
+		version_missing_argument("column_name");
+	if (strcmp(mode, "read") != 0 && strcmp(mode, "next") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("invalid value for argument \"mode\""),
+				 errhint("Available modes are \"read\" and \"next\"."),
+				 errhidestmt(true)));
+	PreventCommandIfReadOnly("idem_attach_version()");
+
+	rel = version_open_table(PG_GETARG_OID(0));
+	column = version_check_column(rel, NameStr(*PG_GETARG_NAME(1)));
+	if (idem_rowversion_find(rel, &version))
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("table \"%s\" already has a version column",
+						RelationGetRelationName(rel)),
+				 errdetail("It is column \"%s\".", version.column_name),
+				 errhint("Call idem_detach_version() first."),
+				 errhidestmt(true),
+				 errtablecol(rel, version.column)));
+
+	initStringInfo(&statement);
+	appendStringInfo(&statement, "CREATE TRIGGER %s BEFORE UPDATE ON %s FOR EACH ROW",
+					 quote_identifier(version_choose_name(rel)),
+					 version_qualified_name(rel));
+	version_add_when(&statement, rel, column, ignore);
+	appendStringInfo(&statement, " EXECUTE FUNCTION %s.idem_rowversion('%s'%s%s)",
+					 quote_identifier(get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid))),
+					 mode, strict ? ", 'strict'" : "",
+					 retryable ? ", 'retryable'" : "");
+	table_close(rel, NoLock);
+	version_execute(statement.data);
+	PG_RETURN_BOOL(true);
+}
+
+/*
+ * idem_detach_version(table_name) -> boolean
+ */
+Datum
+idem_detach_version(PG_FUNCTION_ARGS)
+{
+	Relation	rel;
+	IdemVersion version;
+	const char *statement;
+
+	if (PG_ARGISNULL(0))
+		version_missing_argument("table_name");
+	PreventCommandIfReadOnly("idem_detach_version()");
+
+	rel = version_open_table(PG_GETARG_OID(0));
+	if (!idem_rowversion_find(rel, &version))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("table \"%s\" has no version column",
+						RelationGetRelationName(rel)),
+				 errhidestmt(true),
+				 errtable(rel)));
+	statement = psprintf("DROP TRIGGER %s ON %s",
+						 quote_identifier(version.trigger_name),
+						 version_qualified_name(rel));
+	table_close(rel, NoLock);
+	version_execute(statement);
+	PG_RETURN_BOOL(true);
+}

@@ -1,0 +1,91 @@
+-- idem_sweep over several kinds of record: bounds are shared, a row that raises
+-- an error stays alone, a sweep goes on where the last one stopped.
+
+\set VERBOSITY terse
+
+DELETE FROM idem.key;
+DELETE FROM idem.token;
+UPDATE idem.sweep_state SET position = 0;
+CREATE VIEW pg_temp.left_over AS
+	SELECT (SELECT count(*) FROM idem.key) AS keys, (SELECT count(*) FROM idem.token) AS tokens;
+CREATE PROCEDURE pg_temp.fill(nkeys int, ntokens int) LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM idem_import_many(ARRAY(SELECT 'k' || n FROM generate_series(1, nkeys) AS n));
+	UPDATE idem.key SET expires_at = '2020-01-01';
+	INSERT INTO idem.token (hash, created_at, expires_at, purpose)
+	SELECT sha256(n::text::bytea), '2020-01-01', '2020-01-01', 'regress' FROM generate_series(1, ntokens) AS n;
+END $$;
+
+-- one row for each kind, always the same ones
+SELECT count(*) = count(DISTINCT kind) AS one_each, bool_and(removed = 0) AS none,
+	array_agg(kind) @> '{key,token}' AS these FROM idem_sweep();
+SELECT count(*) AS without_position FROM idem_sweep() WHERE kind NOT IN (SELECT kind FROM idem.sweep_state);
+
+-- a token stays for 24 hours past its expiry
+INSERT INTO idem.token (hash, created_at, expires_at, purpose)
+SELECT sha256(age::text::bytea), '2020-01-01', clock_timestamp() - age::interval, 'regress'
+FROM unnest('{-1 h,0 s,23 h 59 min,24 h,48 h}'::text[]) AS age;
+SELECT * FROM idem_sweep() WHERE removed > 0;
+DELETE FROM idem.token;
+
+-- who has many does not starve who has few, and gets what they do not need
+CALL pg_temp.fill(1000, 5);
+SELECT kind, removed FROM idem_sweep(100) WHERE kind IN ('key', 'token') ORDER BY kind;
+CALL pg_temp.fill(0, 1000);
+SELECT sum(removed) = 600 AS all_used, bool_and(removed >= 50) AS nobody_starves
+FROM idem_sweep(600) WHERE kind IN ('key', 'token');
+SELECT sum(removed) FROM idem_sweep(NULL);
+TABLE pg_temp.left_over;
+
+-- also where there are fewer rows to be removed than kinds: turns are taken
+CALL pg_temp.fill(50, 50);
+DO $$ BEGIN FOR i IN 1 .. 40 LOOP PERFORM idem_sweep(1); END LOOP; END $$;
+SELECT keys < 50 AS keys, tokens < 50 AS tokens, keys + tokens AS sum FROM pg_temp.left_over;
+SELECT sum(removed) FROM idem_sweep();
+
+-- no row is removed that the statement would have to wait for or that is alive;
+-- a row that raises an error stays, and only that one
+CALL pg_temp.fill(0, 500);
+CREATE FUNCTION pg_temp.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF OLD.hash = sha256('77') OR OLD.hash = sha256('400') THEN
+		RAISE EXCEPTION 'no';
+	END IF;
+	RETURN OLD;
+END $$;
+CREATE TRIGGER refuse BEFORE DELETE ON idem.token FOR EACH ROW EXECUTE FUNCTION pg_temp.refuse();
+UPDATE idem.token SET expires_at = 'infinity' WHERE hash = sha256('78');
+SELECT removed FROM idem_sweep(100) WHERE kind = 'token';
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+DROP TRIGGER refuse ON idem.token;
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+SELECT expires_at FROM idem.token;
+
+-- the position goes round, is saved, and a sweep without one still sweeps
+DELETE FROM idem.token;
+VACUUM idem.token;
+CALL pg_temp.fill(0, 20000);
+SELECT removed FROM idem_sweep(15000) WHERE kind = 'token';
+SELECT position > 0 AS remembered FROM idem.sweep_state WHERE kind = 'token';
+BEGIN;
+DELETE FROM idem.sweep_state;
+SELECT removed FROM idem_sweep(10) WHERE kind = 'token';
+ROLLBACK;
+UPDATE idem.sweep_state SET position = CASE kind WHEN 'first' THEN -7 ELSE 4294967295 END;
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+TABLE pg_temp.left_over;
+
+-- at REPEATABLE READ what was committed, and deleted, since the snapshot
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+TABLE pg_temp.left_over;
+CALL pg_temp.fill(3, 3);
+SELECT sum(removed) FROM idem_sweep();
+SELECT sum(removed) FROM idem_sweep();
+COMMIT;
+
+-- read-only is refused before anything else
+BEGIN READ ONLY;
+\set VERBOSITY sqlstate
+SELECT * FROM idem_sweep();
+ROLLBACK;
