@@ -18,10 +18,12 @@ DECLARE
 		'idem_unfinished', 'idem_lookup', 'idem_once', 'idem_once_many',
 		'idem_canonical', 'idem_fingerprint', 'idem_child',
 		'idem_call', 'idem_twin', 'idem_wrap',
+		'idem_diagram', 'idem_lint',
 		'idem_update', 'idem_delete'];
 	operator CONSTANT text[] := ARRAY[
 		'idem_forget', 'idem_reopen', 'idem_import', 'idem_import_many',
 		'idem_fence_advance', 'idem_sweep',
+		'idem_define', 'idem_export',
 		'idem_attach', 'idem_detach', 'idem_verify', 'idem_guard', 'idem_not_initial',
 		'idem_attach_once', 'idem_detach_once', 'idem_once_row',
 		'idem_attach_version', 'idem_detach_version', 'idem_rowversion'];

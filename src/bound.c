@@ -27,10 +27,12 @@
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/rls.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
@@ -83,8 +85,6 @@ idem_bound_tables(const char *machine)
 	List	   *tables = NIL;
 	IdemIdentity saved;
 
-	if (!OidIsValid(get_relname_relid("binding", get_namespace_oid("idem", false))))
-		return NIL;
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	values[0] = CStringGetTextDatum(machine);
@@ -267,6 +267,21 @@ idem_bound_count(const IdemBound * bound)
 	return counts;
 }
 
+/*
+ * Whether idem_bound_count() would succeed.
+ */
+bool
+idem_bound_may_count(const IdemBound *bound)
+{
+	AttrNumber	attnum = get_attnum(bound->relid, NameStr(bound->column));
+
+	return (pg_class_aclcheck(bound->relid, GetUserId(),
+							  ACL_SELECT) == ACLCHECK_OK ||
+			pg_attribute_aclcheck(bound->relid, attnum, GetUserId(),
+								  ACL_SELECT) == ACLCHECK_OK) &&
+		check_enable_rls(bound->relid, InvalidOid, true) != RLS_ENABLED;
+}
+
 /* whether and where a list of C strings holds one */
 static int
 name_position(List *names, const char *name)
@@ -297,6 +312,25 @@ idem_bound_rows(List *counts, const char *state)
 			return count->rows;
 	}
 	return 0;
+}
+
+/*
+ * How many rows are in none of the states.
+ */
+int64
+idem_bound_rows_elsewhere(List *counts, List *states)
+{
+	int64		rows = 0;
+	ListCell   *cell;
+
+	foreach(cell, counts)
+	{
+		StateCount *count = lfirst(cell);
+
+		if (name_position(states, count->state) < 0)
+			rows += count->rows;
+	}
+	return rows;
 }
 
 /*
