@@ -371,6 +371,7 @@ guard_decide(GuardCall *call, ItemPointer tid, TupleTableSlot *old_slot,
 			return true;
 		if (from != IDEM_STATE_NULL && to >= 0 &&
 			idem_machine_migrates(machine->name,
+								  from >= 0 ? machine->states[from].name :
 								  guard_label(call, old_value, old_null),
 								  machine->states[to].name))
 		{
