@@ -665,7 +665,7 @@ detach_drop(Oid relid, const char *tag)
 
 	for (int i = 0; i < n; i++)
 	{
-		const		Trigger *trigger = &rel->trigdesc->triggers[i];
+		const Trigger *trigger = &rel->trigdesc->triggers[i];
 
 		if (trigger->tgnargs == IDEM_NARGS && !trigger->tgisclone &&
 			strcmp(trigger->tgargs[IDEM_ARG_TAG], tag) == 0 &&
@@ -693,7 +693,7 @@ detach_find_tag(Relation rel, const char *column)
 
 	for (int i = 0; i < n; i++)
 	{
-		const		Trigger *trigger = &rel->trigdesc->triggers[i];
+		const Trigger *trigger = &rel->trigdesc->triggers[i];
 		char	   *tag;
 
 		if (trigger->tgnargs != IDEM_NARGS ||

@@ -328,7 +328,7 @@ binding_root(Relation rel, const IdemBinding *binding)
  * Whether "trigger" is one that fires so.
  */
 static bool
-trigger_fires(const Trigger * trigger, int16 timing, int16 event)
+trigger_fires(const Trigger *trigger, int16 timing, int16 event)
 {
 	return TRIGGER_TYPE_MATCHES(trigger->tgtype, TRIGGER_TYPE_ROW, timing,
 								event);
@@ -371,7 +371,7 @@ binding_read(Relation rel, int i, IdemBinding *binding)
 	/* PostgreSQL fires triggers of one kind in the order they stand here */
 	for (int j = 0; j < desc->numtriggers; j++)
 	{
-		const		Trigger *other = &desc->triggers[j];
+		const Trigger *other = &desc->triggers[j];
 
 		if (j > i && other->tgenabled != TRIGGER_DISABLED &&
 			trigger_fires(other, TRIGGER_TYPE_BEFORE, TRIGGER_TYPE_UPDATE) &&
@@ -402,7 +402,7 @@ table_read(Relation rel)
 	kept->table.bindings = palloc(Max(n, 1) * sizeof(IdemBinding));
 	for (int i = 0; i < n; i++)
 	{
-		const		Trigger *trigger = &rel->trigdesc->triggers[i];
+		const Trigger *trigger = &rel->trigdesc->triggers[i];
 
 		if (trigger_fires(trigger, TRIGGER_TYPE_BEFORE, TRIGGER_TYPE_UPDATE) &&
 			trigger->tgnargs == IDEM_NARGS &&

@@ -271,7 +271,7 @@ idem_bound_count(const IdemBound * bound)
  * Whether idem_bound_count() would succeed.
  */
 bool
-idem_bound_may_count(const IdemBound *bound)
+idem_bound_may_count(const IdemBound * bound)
 {
 	AttrNumber	attnum = get_attnum(bound->relid, NameStr(bound->column));
 

@@ -49,7 +49,7 @@ typedef enum DefineStatement
 	DEFINE_DELETE_STATE,
 	DEFINE_INSERT_TRANSITION,
 	DEFINE_UNTIMED
-} DefineStatement;
+}			DefineStatement;
 
 static const struct
 {
@@ -184,7 +184,7 @@ roles_to_datum(List *names)
 }
 
 static void
-read_state_row(IdemDefinition *definition, HeapTuple tuple, TupleDesc desc)
+read_state_row(IdemDefinition * definition, HeapTuple tuple, TupleDesc desc)
 {
 	IdemStateDef *state = palloc0(sizeof(IdemStateDef));
 	bool		isnull;
@@ -198,7 +198,7 @@ read_state_row(IdemDefinition *definition, HeapTuple tuple, TupleDesc desc)
 }
 
 static void
-read_transition_row(IdemDefinition *definition, HeapTuple tuple,
+read_transition_row(IdemDefinition * definition, HeapTuple tuple,
 					TupleDesc desc)
 {
 	IdemTransitionDef *rule = palloc0(sizeof(IdemTransitionDef));
@@ -265,7 +265,7 @@ idem_definition_read(const char *machine)
 }
 
 static bool
-states_equal(const IdemStateDef *a, const IdemStateDef *b)
+states_equal(const IdemStateDef * a, const IdemStateDef * b)
 {
 	return a->initial == b->initial && a->final == b->final &&
 		a->frozen == b->frozen && strcmp(a->self, b->self) == 0;
@@ -278,7 +278,7 @@ texts_equal(const char *a, const char *b)
 }
 
 static bool
-transitions_equal(const IdemTransitionDef *a, const IdemTransitionDef *b)
+transitions_equal(const IdemTransitionDef * a, const IdemTransitionDef * b)
 {
 	ListCell   *x;
 	ListCell   *y;
@@ -304,7 +304,7 @@ transitions_equal(const IdemTransitionDef *a, const IdemTransitionDef *b)
  * Whether two definitions give the same rows.
  */
 bool
-idem_definition_equal(const IdemDefinition *a, const IdemDefinition *b)
+idem_definition_equal(const IdemDefinition * a, const IdemDefinition * b)
 {
 	ListCell   *x;
 	ListCell   *y;
@@ -344,7 +344,7 @@ moved_error(const char *detail)
  * that a deployment may be repeated.
  */
 static void
-read_moved(Jsonb *moved, const IdemDefinition *old, const IdemDefinition *new,
+read_moved(Jsonb *moved, const IdemDefinition * old, const IdemDefinition * new,
 		   List **from, List **to)
 {
 	JsonbIterator *it;
@@ -379,7 +379,7 @@ read_moved(Jsonb *moved, const IdemDefinition *old, const IdemDefinition *new,
 }
 
 static void
-write_state(const char *machine, const IdemStateDef *state,
+write_state(const char *machine, const IdemStateDef * state,
 			DefineStatement which)
 {
 	Datum		values[MAX_PARAMS] = {
@@ -395,7 +395,7 @@ write_state(const char *machine, const IdemStateDef *state,
 }
 
 static void
-write_transition(const char *machine, const IdemTransitionDef *rule)
+write_transition(const char *machine, const IdemTransitionDef * rule)
 {
 	Datum		values[MAX_PARAMS] = {0};
 	bool		nulls[MAX_PARAMS] = {false};
@@ -422,7 +422,7 @@ typedef struct Gone
 {
 	const char *machine;
 	List	   *states;
-} Gone;
+}			Gone;
 
 static void
 delete_states(void *arg)
@@ -442,7 +442,7 @@ delete_states(void *arg)
 }
 
 static bool
-is_timed(const IdemDefinition *definition)
+is_timed(const IdemDefinition * definition)
 {
 	ListCell   *cell;
 
@@ -481,7 +481,7 @@ check_timed(const char *machine)
  * Writes what is different; "old" is what the tables hold.
  */
 static void
-replace(const IdemDefinition *old, const IdemDefinition *new,
+replace(const IdemDefinition * old, const IdemDefinition * new,
 		List *from, List *to)
 {
 	Datum		values[1] = {CStringGetTextDatum(new->machine)};

@@ -41,7 +41,7 @@ typedef struct KnownName
 	NameKey		key;
 	IdemStateDef *state;		/* NULL until resolved */
 	char	   *text;			/* given by state "text" as name, or NULL */
-} KnownName;
+}			KnownName;
 
 typedef struct Arrow
 {
@@ -50,14 +50,14 @@ typedef struct Arrow
 	char	   *to;
 	bool		has_label;
 	IdemLabel	label;
-} Arrow;
+}			Arrow;
 
 typedef struct Note
 {
 	int			line;
 	char	   *name;
 	char	   *text;
-} Note;
+}			Note;
 
 typedef struct Reader
 {
@@ -69,31 +69,31 @@ typedef struct Reader
 	List	   *order;			/* the names as they came up, C strings */
 	List	   *arrows;
 	List	   *notes;
-} Reader;
+}			Reader;
 
 static void
-reader_error(Reader *reader, const char *expected, const char *hint)
+reader_error(Reader * reader, const char *expected, const char *hint)
 {
 	idem_place_error(&reader->place, expected,
 					 pnstrdup(reader->at, reader->end - reader->at), hint);
 }
 
 static void
-skip_blanks(Reader *reader)
+skip_blanks(Reader * reader)
 {
 	while (reader->at < reader->end && isspace((unsigned char) *reader->at))
 		reader->at++;
 }
 
 static bool
-at_end(Reader *reader)
+at_end(Reader * reader)
 {
 	skip_blanks(reader);
 	return reader->at >= reader->end;
 }
 
 static bool
-at_text(const Reader *reader, const char *text)
+at_text(const Reader * reader, const char *text)
 {
 	Size		len = strlen(text);
 
@@ -102,7 +102,7 @@ at_text(const Reader *reader, const char *text)
 }
 
 static bool
-accept(Reader *reader, const char *text)
+accept(Reader * reader, const char *text)
 {
 	skip_blanks(reader);
 	if (!at_text(reader, text))
@@ -115,7 +115,7 @@ accept(Reader *reader, const char *text)
  * The same for a word, which ends at a blank, a colon or the end of the line.
  */
 static bool
-accept_word(Reader *reader, const char *word)
+accept_word(Reader * reader, const char *word)
 {
 	const char *behind;
 
@@ -130,7 +130,7 @@ accept_word(Reader *reader, const char *word)
 }
 
 static void
-expect_end(Reader *reader)
+expect_end(Reader * reader)
 {
 	if (!at_end(reader))
 		reader_error(reader, "the end of the line", NULL);
@@ -140,7 +140,7 @@ expect_end(Reader *reader)
  * Goes to the next line; false if there is none.
  */
 static bool
-next_line(Reader *reader)
+next_line(Reader * reader)
 {
 	const char *newline;
 
@@ -163,7 +163,7 @@ next_line(Reader *reader)
  * place.
  */
 static void
-skip_behind(Reader *reader, const char *last, const char *what)
+skip_behind(Reader * reader, const char *last, const char *what)
 {
 	int			line = reader->place.line;
 
@@ -184,7 +184,7 @@ skip_behind(Reader *reader, const char *last, const char *what)
 }
 
 static KnownName *
-know_name(Reader *reader, const char *name)
+know_name(Reader * reader, const char *name)
 {
 	NameKey		key = {0};
 	KnownName  *known;
@@ -205,7 +205,7 @@ know_name(Reader *reader, const char *name)
  * A name of a state as it stands in the text, or "[*]".
  */
 static char *
-read_name(Reader *reader)
+read_name(Reader * reader)
 {
 	const char *from;
 	char	   *name;
@@ -242,7 +242,7 @@ read_name(Reader *reader)
  * name : description, which is for the drawing.
  */
 static void
-read_arrow(Reader *reader)
+read_arrow(Reader * reader)
 {
 	Arrow	   *arrow = palloc0(sizeof(Arrow));
 
@@ -268,7 +268,7 @@ read_arrow(Reader *reader)
 }
 
 static void
-refuse_unknown_kind(Reader *reader, const char *what)
+refuse_unknown_kind(Reader * reader, const char *what)
 {
 	reader_error(reader, "states and transitions only",
 				 psprintf("%s cannot be kept as transitions between states; draw them out.",
@@ -279,7 +279,7 @@ refuse_unknown_kind(Reader *reader, const char *what)
  * state name, or state "text" as name
  */
 static void
-read_state(Reader *reader)
+read_state(Reader * reader)
 {
 	char	   *text = NULL;
 	char	   *name;
@@ -293,6 +293,7 @@ read_state(Reader *reader)
 		if (reader->at == reader->end)
 			reader_error(reader, "a closing quote", NULL);
 		text = idem_entities_decode(&reader->place, from, reader->at - from);
+
 		reader->at++;
 		if (!accept_word(reader, "as"))
 			reader_error(reader, "\"as\"", NULL);
@@ -305,11 +306,11 @@ read_state(Reader *reader)
 		refuse_unknown_kind(reader, "Forks, joins and choices");
 	if (strcmp(name, EDGE_STATE) == 0)
 		reader_error(reader, "the name of a state", NULL);
-	if (text != NULL)
+	if (text !=NULL)
 	{
 		KnownName  *known = know_name(reader, name);
 
-		if (known->text != NULL && strcmp(known->text, text) != 0)
+		if (known->text !=NULL && strcmp(known->text, text) != 0)
 			idem_place_error(&reader->place,
 							 "a name that does not stand for another state",
 							 name, NULL);
@@ -323,7 +324,7 @@ read_state(Reader *reader)
  * note right of name : text, or note right of name, lines, end note
  */
 static void
-read_note(Reader *reader)
+read_note(Reader * reader)
 {
 	Note	   *note;
 	StringInfoData text;
@@ -361,6 +362,7 @@ read_note(Reader *reader)
 		expect_end(reader);
 	}
 	note->text = text.data;
+
 	reader->notes = lappend(reader->notes, note);
 }
 
@@ -368,7 +370,7 @@ read_note(Reader *reader)
  * Whether the line is about the drawing only; if so it has been read.
  */
 static bool
-read_drawing(Reader *reader)
+read_drawing(Reader * reader)
 {
 	static const char *const words[] = {
 		"direction", "classDef", "class", "style", "click", "accTitle",
@@ -406,7 +408,7 @@ read_drawing(Reader *reader)
 }
 
 static void
-read_line(Reader *reader)
+read_line(Reader * reader)
 {
 	const char *from = reader->at;
 
@@ -439,7 +441,7 @@ read_line(Reader *reader)
  * Front matter, comments, and the word that every such diagram begins with.
  */
 static void
-read_header(Reader *reader)
+read_header(Reader * reader)
 {
 	bool		first = true;
 
@@ -469,7 +471,7 @@ read_header(Reader *reader)
  * The state that a name in the text stands for.
  */
 static IdemStateDef *
-resolve(Reader *reader, const char *name)
+resolve(Reader * reader, const char *name)
 {
 	NameKey		key = {0};
 	KnownName  *known;
@@ -485,7 +487,7 @@ resolve(Reader *reader, const char *name)
  * two boxes in the drawing.
  */
 static void
-resolve_names(Reader *reader, IdemDefinition *definition)
+resolve_names(Reader * reader, IdemDefinition * definition)
 {
 	HASHCTL		ctl = {.keysize = sizeof(NameKey),.entrysize = sizeof(NameKey)};
 	HTAB	   *taken;
@@ -537,7 +539,7 @@ resolve_names(Reader *reader, IdemDefinition *definition)
 }
 
 static void
-resolve_arrow(Reader *reader, const Arrow *arrow, IdemDefinition *definition)
+resolve_arrow(Reader * reader, const Arrow * arrow, IdemDefinition * definition)
 {
 	bool		begins = strcmp(arrow->from, EDGE_STATE) == 0;
 	bool		ends = strcmp(arrow->to, EDGE_STATE) == 0;
@@ -583,7 +585,7 @@ resolve_arrow(Reader *reader, const Arrow *arrow, IdemDefinition *definition)
 }
 
 static bool
-apply_option(IdemStateDef *state, const char *option)
+apply_option(IdemStateDef * state, const char *option)
 {
 	static const char *const modes[] = {"deny", "noop", "reenter"};
 
@@ -609,7 +611,7 @@ apply_option(IdemStateDef *state, const char *option)
  * taken for a misspelt option.
  */
 static void
-resolve_note(Reader *reader, const Note *note)
+resolve_note(Reader * reader, const Note * note)
 {
 	IdemStateDef *state;
 	char	   *unknown = NULL;
@@ -648,7 +650,7 @@ resolve_note(Reader *reader, const Note *note)
 }
 
 static void
-check_whole(Reader *reader, const IdemDefinition *definition)
+check_whole(Reader * reader, const IdemDefinition * definition)
 {
 	ListCell   *cell;
 	bool		initial = false;
@@ -708,9 +710,11 @@ idem_definition_parse(const char *machine, const char *text)
 
 	definition->machine = pstrdup(machine);
 	if (strncmp(text, "\xEF\xBB\xBF", 3) == 0)
-		text += 3;				/* byte order mark */
+		text	  +=3;			/* byte order mark */
+
 	reader.place.machine = machine;
 	reader.next = reader.at = reader.end = text;
+
 	ctl.hcxt = CurrentMemoryContext;
 	reader.names = hash_create("idem definition", 64, &ctl,
 							   HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
@@ -739,7 +743,7 @@ idem_definition_parse(const char *machine, const char *text)
  * A state by its name, or NULL.
  */
 IdemStateDef *
-idem_definition_state(const IdemDefinition *definition, const char *name)
+idem_definition_state(const IdemDefinition * definition, const char *name)
 {
 	ListCell   *cell;
 

@@ -41,7 +41,8 @@ UNION ALL
 SELECT 'operator', unnest(ARRAY['idem_forget', 'idem_reopen', 'idem_import',
 	'idem_import_many', 'idem_sweep', 'idem_fence_advance',
 	'idem_attach_once', 'idem_detach_once', 'idem_once_row',
-	'idem_attach_version', 'idem_detach_version', 'idem_rowversion'])
+	'idem_attach_version', 'idem_detach_version', 'idem_rowversion',
+	'idem_attach', 'idem_detach', 'idem_verify', 'idem_guard', 'idem_not_initial'])
 UNION ALL
 SELECT 'owner', unnest(ARRAY['idem_grant', 'idem_revoke']);
 

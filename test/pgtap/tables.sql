@@ -11,6 +11,8 @@ SELECT has_schema('idem');
 SELECT has_table('idem', 'key', 'table idem.key');
 SELECT has_table('idem', 'scope', 'table idem.scope');
 SELECT has_view('idem', 'held', 'view idem.held');
+SELECT has_view('idem', 'binding', 'view idem.binding');
+SELECT columns_are('idem', 'binding', ARRAY['machine', 'table_name', 'column_name', 'options']);
 SELECT has_sequence('idem', 'fence', 'sequence idem.fence');
 
 SELECT col_type_is('idem', 'key', c, t, format('idem.key.%s is %s', c, t))
