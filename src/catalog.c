@@ -32,6 +32,9 @@ static const char *const relation_names[IDEM_NRELATIONS] = {
 	[IDEM_REL_MACHINE] = "machine",
 	[IDEM_REL_STATE] = "state",
 	[IDEM_REL_TRANSITION] = "transition",
+	[IDEM_REL_HISTORY] = "history",
+	[IDEM_REL_HISTORY_SEQ] = "history_seq",
+	[IDEM_REL_TIMER] = "timer",
 	[IDEM_REL_TOKEN] = "token"
 };
 

@@ -103,4 +103,14 @@ typedef TU_UpdateIndexes IdemIndexesToUpdate;
 	object_ownercheck(RelationRelationId, (relid), (role))
 #endif
 
+/* 16 can leave out indexes that point to rows */
+#if PG_VERSION_NUM < 160000
+#define IDEM_INSERT_INDEX_TUPLES(rri, slot, estate) \
+	ExecInsertIndexTuples((rri), (slot), (estate), false, false, NULL, NIL)
+#else
+#define IDEM_INSERT_INDEX_TUPLES(rri, slot, estate) \
+	ExecInsertIndexTuples((rri), (slot), (estate), false, false, NULL, NIL, \
+						  false)
+#endif
+
 #endif							/* IDEM_COMPAT_H */

@@ -16,6 +16,8 @@ extern char *idem_guc_key;
 extern char *idem_guc_scope;
 extern int	idem_guc_access;
 extern bool idem_guc_declared_scopes;
+extern char *idem_guc_actor;
+extern char *idem_guc_context;
 
 extern void idem_guc_define(void);
 

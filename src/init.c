@@ -16,6 +16,7 @@
 #include "compat.h"
 #include "guard.h"
 #include "guc.h"
+#include "history.h"
 #include "taken.h"
 #include "rowversion.h"
 #include "target.h"
@@ -30,6 +31,7 @@ _PG_init(void)
 	idem_claims_init();
 	idem_binding_init();
 	idem_guard_init();
+	idem_history_init();
 	idem_taken_init();
 	idem_rowversion_init();
 	idem_target_init();

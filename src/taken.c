@@ -54,6 +54,20 @@ idem_taken_end(IdemIntent *intent)
 }
 
 /*
+ * Whether the intent still stands.
+ */
+bool
+idem_taken_is_live(const IdemIntent *intent)
+{
+	for (IdemIntent *i = intents; i != NULL; i = i->outer)
+	{
+		if (i == intent)
+			return true;
+	}
+	return false;
+}
+
+/*
  * The intent to move this very row version, in a trigger of the statement that
  * does so; else NULL.
  */

@@ -7,6 +7,7 @@
 
 #include "access/htup.h"
 #include "storage/itemptr.h"
+#include "utils/jsonb.h"
 #include "utils/relcache.h"
 
 #include "binding.h"
@@ -21,6 +22,8 @@ typedef struct IdemIntent
 	const char *column;			/* NULL: every column of that machine */
 	const char *event;
 	bool		any_role;		/* fired in the table's own name */
+	text	   *key;			/* for the history; NULL: none */
+	Jsonb	   *context;		/* for the history; NULL: the setting's */
 
 	/* one row, or those for which covers() is true */
 	Oid			relid;			/* the very relation that holds it */
@@ -46,6 +49,7 @@ extern void idem_taken_init(void);
 extern int	idem_taken_depth(void);
 extern void idem_taken_begin(IdemIntent *intent);
 extern void idem_taken_end(IdemIntent *intent);
+extern bool idem_taken_is_live(const IdemIntent *intent);
 extern const IdemIntent *idem_taken_intent(Oid relid, ItemPointer tid,
 										   const char *machine,
 										   const char *column);

@@ -1,0 +1,40 @@
+/*
+ * history.h
+ *	  What has happened to rows that move by machines.
+ */
+#ifndef IDEM_HISTORY_H
+#define IDEM_HISTORY_H
+
+#include "utils/jsonb.h"
+
+#include "binding.h"
+#include "target.h"
+
+/* one row of idem.history; NULL where a column is */
+typedef struct IdemHistoryRow
+{
+	Jsonb	   *row_key;
+	const char *event;
+	char	   *from;
+	char	   *to;
+	bool		has_version;
+	int64		version;
+	text	   *key;
+	Jsonb	   *context;		/* NULL: the setting's */
+	TimestampTz at;
+} IdemHistoryRow;
+
+typedef struct IdemHistoryWriter IdemHistoryWriter;
+
+/* history_write.c */
+extern IdemHistoryWriter *idem_history_open(const IdemBinding *binding);
+extern void idem_history_add(IdemHistoryWriter *writer,
+							 const IdemHistoryRow *row);
+extern void idem_history_close(IdemHistoryWriter *writer);
+
+/* history.c */
+extern void idem_history_init(void);
+extern IdemTarget *idem_history_key(IdemTarget *target,
+									AttrNumber state_column);
+
+#endif							/* IDEM_HISTORY_H */

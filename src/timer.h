@@ -1,0 +1,16 @@
+/*
+ * timer.h
+ *	  When rows are due for a transition by themselves.
+ */
+#ifndef IDEM_TIMER_H
+#define IDEM_TIMER_H
+
+#include "history.h"
+
+typedef struct IdemTimers IdemTimers;
+
+extern IdemTimers *idem_timers_open(const IdemBinding *binding);
+extern void idem_timers_add(IdemTimers *timers, const IdemHistoryRow *row);
+extern void idem_timers_close(IdemTimers *timers);
+
+#endif							/* IDEM_TIMER_H */
