@@ -21,9 +21,10 @@ CREATE TABLE idem.history (
 	key pg_catalog.text COLLATE pg_catalog."C",
 	context pg_catalog.jsonb,
 	at pg_catalog.timestamptz NOT NULL,
-	expires_at pg_catalog.timestamptz
+	expires_at pg_catalog.timestamptz,
+	row_hash pg_catalog.int8 NOT NULL
 );
-CREATE INDEX history_row_key ON idem.history (pg_catalog.jsonb_hash_extended(row_key, 0::pg_catalog.int8));
+CREATE INDEX history_row_hash ON idem.history (row_hash);
 COMMENT ON TABLE idem.history IS 'every transition of rows whose machine was attached with history, ordered by seq; append-only';
 COMMENT ON COLUMN idem.history.table_schema IS 'schema of the table that the machine was attached to, as it was called then';
 COMMENT ON COLUMN idem.history.row_key IS 'the row''s primary key as an object by column name; the state column is left out where others remain';
@@ -36,6 +37,7 @@ COMMENT ON COLUMN idem.history.key IS 'the idempotency key that the event was fi
 COMMENT ON COLUMN idem.history.context IS 'the argument context of idem_fire(), else the setting idem.context';
 COMMENT ON COLUMN idem.history.at IS 'wall clock, not that of the transaction''s begin';
 COMMENT ON COLUMN idem.history.expires_at IS 'may be swept from then on, by the option keep as it was then; NULL: kept for ever';
+COMMENT ON COLUMN idem.history.row_hash IS 'the index''s form of row_key: the key itself if it is one integer, else a hash of it';
 
 CREATE FUNCTION idem_history_protect() RETURNS pg_catalog.trigger
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;

@@ -146,6 +146,30 @@ history_key_values(const IdemTarget *key, TupleTableSlot *slot, Datum *values)
 	}
 }
 
+/*
+ * What idem.history is indexed by.  Integers stay in order, so that a
+ * statement that goes through a table goes through the index likewise.
+ */
+int64
+idem_history_hash(const IdemTarget *key, const Datum *values, Jsonb *row_key)
+{
+	if (key->nkeys == 1)
+	{
+		switch (key->types[0])
+		{
+			case INT2OID:
+				return DatumGetInt16(values[0]);
+			case INT4OID:
+				return DatumGetInt32(values[0]);
+			case INT8OID:
+				return DatumGetInt64(values[0]);
+		}
+	}
+	return DatumGetInt64(DirectFunctionCall2(jsonb_hash_extended,
+											 JsonbPGetDatum(row_key),
+											 Int64GetDatum(0)));
+}
+
 static uint64
 history_hash(const IdemTarget *key, TupleDesc desc, const IdemBinding *binding,
 			 const Datum *values)
@@ -243,6 +267,7 @@ history_record(History *history, TupleTableSlot *slot, char *from, char *to,
 		elog(ERROR, "idem history is not open");
 	history_key_values(history->key, slot, values);
 	row.row_key = idem_target_print(history->key, values);
+	row.row_hash = idem_history_hash(history->key, values, row.row_key);
 	if (history->has_version)
 	{
 		bool		isnull;
@@ -425,7 +450,6 @@ history_changed(TriggerData *trigdata, IdemTable *table)
 	IdemBinding *binding = idem_table_binding(table,
 											  trigdata->tg_trigger->tgargs[IDEM_ARG_TAG]);
 	MemoryContext row_context;
-	MemoryContext caller;
 	History		history;
 	TupleTableSlot *new_slot;
 	TupleTableSlot *old_slot = NULL;
@@ -445,10 +469,10 @@ history_changed(TriggerData *trigdata, IdemTable *table)
 		old_pointer = history_rewind(trigdata->tg_oldtable);
 	}
 
-	caller = MemoryContextSwitchTo(row_context);
 	for (;;)
 	{
 		bool		more;
+		MemoryContext caller;
 
 		CHECK_FOR_INTERRUPTS();
 		tuplestore_select_read_pointer(trigdata->tg_newtable, new_pointer);
@@ -464,10 +488,12 @@ history_changed(TriggerData *trigdata, IdemTable *table)
 		}
 		if (!more)
 			break;
+		/* the slots free their rows themselves */
+		caller = MemoryContextSwitchTo(row_context);
 		history_changed_row(&history, desc, old_slot, new_slot);
+		MemoryContextSwitchTo(caller);
 		MemoryContextReset(row_context);
 	}
-	MemoryContextSwitchTo(caller);
 
 	ExecDropSingleTupleTableSlot(new_slot);
 	if (old_slot != NULL)
@@ -582,13 +608,12 @@ idem_history(PG_FUNCTION_ARGS)
 {
 	static const char statement[] =
 	"SELECT h.* FROM idem.history AS h"
-	" WHERE pg_catalog.jsonb_hash_extended(h.row_key, 0::pg_catalog.int8)"
-	" OPERATOR(pg_catalog.=) pg_catalog.jsonb_hash_extended($1, 0::pg_catalog.int8)"
+	" WHERE h.row_hash OPERATOR(pg_catalog.=) $4"
 	" AND h.row_key OPERATOR(pg_catalog.=) $1"
 	" AND h.table_schema OPERATOR(pg_catalog.=) $2"
 	" AND h.table_name OPERATOR(pg_catalog.=) $3"
 	" ORDER BY h.seq";
-	static const Oid types[] = {JSONBOID, TEXTOID, TEXTOID};
+	static const Oid types[] = {JSONBOID, TEXTOID, TEXTOID, INT8OID};
 	static SPIPlanPtr plan = NULL;
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	IdemTarget *target;
@@ -596,7 +621,7 @@ idem_history(PG_FUNCTION_ARGS)
 	Relation	rel;
 	IdemTable  *table;
 	Datum		values[IDEM_TARGET_MAXKEYS];
-	Datum		args[3];
+	Datum		args[4];
 	IdemIdentity saved;
 
 	if (PG_ARGISNULL(0))
@@ -633,6 +658,8 @@ idem_history(PG_FUNCTION_ARGS)
 	args[0] = JsonbPGetDatum(idem_target_print(key, values));
 	args[1] = CStringGetTextDatum(target->schema);
 	args[2] = CStringGetTextDatum(target->table);
+	args[3] = Int64GetDatum(idem_history_hash(key, values,
+											  DatumGetJsonbP(args[0])));
 	idem_catalog_become(idem_catalog_owner(IDEM_REL_HISTORY), &saved);
 	if (plan == NULL)
 		plan = idem_sql_keep_plan(statement, lengthof(types), types);

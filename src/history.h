@@ -14,6 +14,7 @@
 typedef struct IdemHistoryRow
 {
 	Jsonb	   *row_key;
+	int64		row_hash;		/* idem_history_hash() of it */
 	const char *event;
 	char	   *from;
 	char	   *to;
@@ -34,6 +35,8 @@ extern void idem_history_close(IdemHistoryWriter *writer);
 
 /* history.c */
 extern void idem_history_init(void);
+extern int64 idem_history_hash(const IdemTarget *key, const Datum *values,
+							   Jsonb *row_key);
 extern IdemTarget *idem_history_key(IdemTarget *target,
 									AttrNumber state_column);
 

@@ -67,6 +67,7 @@ enum
 	COL_CONTEXT,
 	COL_AT,
 	COL_EXPIRES_AT,
+	COL_ROW_HASH,
 	NCOLUMNS
 };
 
@@ -85,14 +86,15 @@ static const Oid column_types[NCOLUMNS] = {
 	[COL_KEY] = TEXTOID,
 	[COL_CONTEXT] = JSONBOID,
 	[COL_AT] = TIMESTAMPTZOID,
-	[COL_EXPIRES_AT] = TIMESTAMPTZOID
+	[COL_EXPIRES_AT] = TIMESTAMPTZOID,
+	[COL_ROW_HASH] = INT8OID
 };
 
 static const char insert_statement[] =
 "INSERT INTO idem.history (seq, table_schema, table_name, row_key, machine,"
 " event, from_state, to_state, version, role_name, actor, key, context, at,"
-" expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,"
-" $13, $14, $15)";
+" expires_at, row_hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,"
+" $12, $13, $14, $15, $16)";
 
 /* labels come again and again */
 typedef struct Label
@@ -198,9 +200,11 @@ static void
 history_flush(IdemHistoryWriter *writer)
 {
 	IdemIdentity saved;
+	MemoryContext caller;
 
 	if (writer->n == 0)
 		return;
+	caller = MemoryContextSwitchTo(writer->context);
 	/* what its owner has put into an index runs as himself */
 	idem_catalog_become(writer->rel->rd_rel->relowner, &saved);
 	if (writer->result == NULL)
@@ -224,6 +228,7 @@ history_flush(IdemHistoryWriter *writer)
 		ExecClearTuple(slot);
 	}
 	idem_catalog_restore(&saved);
+	MemoryContextSwitchTo(caller);
 	writer->n = 0;
 	writer->bytes = 0;
 }
@@ -284,6 +289,7 @@ idem_history_add(IdemHistoryWriter *writer, const IdemHistoryRow *row)
 	(values[column] = (value), nulls[column] = false)
 	SET(COL_SEQ, Int64GetDatum(seq));
 	SET(COL_ROW_KEY, JsonbPGetDatum(row->row_key));
+	SET(COL_ROW_HASH, Int64GetDatum(row->row_hash));
 	if (row->event != NULL)
 		SET(COL_EVENT, history_label(writer, 0, row->event));
 	if (row->from != NULL)
