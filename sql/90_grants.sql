@@ -20,19 +20,21 @@ DECLARE
 		'idem_call', 'idem_twin', 'idem_wrap',
 		'idem_diagram', 'idem_lint',
 		'idem_update', 'idem_delete',
-		'idem_history'];
+		'idem_history', 'idem_fire', 'idem_try_fire', 'idem_fire_many',
+		'idem_allowed', 'idem_why_not'];
 	operator CONSTANT text[] := ARRAY[
 		'idem_forget', 'idem_reopen', 'idem_import', 'idem_import_many',
 		'idem_fence_advance', 'idem_sweep',
 		'idem_define', 'idem_export',
 		'idem_attach', 'idem_detach', 'idem_verify', 'idem_guard', 'idem_not_initial',
-		'idem_history_changed',
+		'idem_history_changed', 'idem_tick',
 		'idem_attach_once', 'idem_detach_once', 'idem_once_row',
 		'idem_attach_version', 'idem_detach_version', 'idem_rowversion'];
 	types CONSTANT text[] := ARRAY[
-		'idem_claimed', 'idem_inserted', 'idem_versioned'];
+		'idem_claimed', 'idem_inserted', 'idem_versioned',
+		'idem_fired', 'idem_fired_row'];
 	readable CONSTANT text[] := ARRAY[
-		'held', 'scope', 'binding', 'history', 'dwell'];
+		'held', 'scope', 'binding', 'history', 'dwell', 'timer'];
 	writable CONSTANT text[] := ARRAY[
 		'machine', 'state', 'transition'];
 	name text;
@@ -150,6 +152,7 @@ SELECT pg_catalog.pg_extension_config_dump('idem.state', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.transition', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.history', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.history_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('idem.timer', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.token', '');
 
 DO $$

@@ -20,6 +20,8 @@ typedef struct IdemCall
 	Jsonb	   *arguments;		/* by position */
 } IdemCall;
 
+extern char *idem_call_child_key(text *scope, text *key, const char *name,
+								 int len);
 extern void idem_call_prepare(IdemCall *call, text *key, const Oid *function,
 							  text *scope);
 extern bool idem_call_begin(IdemCall *call, IdemRow *recorded);

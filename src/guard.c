@@ -314,7 +314,7 @@ guard_decide(GuardCall *call, ItemPointer tid, TupleTableSlot *old_slot,
 	IdemBinding *binding = judge->binding;
 	const IdemMachine *machine = judge->machine;
 	const IdemRule *rule = NULL;
-	IdemVerdict verdict;
+	IdemJudgement verdict;
 	Datum		old_value;
 	Datum		new_value;
 	bool		old_null;

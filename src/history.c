@@ -240,6 +240,7 @@ typedef struct History
 	const IdemBinding *binding;
 	const IdemMachine *machine;
 	IdemTarget *key;
+	IdemTarget *whole_key;		/* with the state column, if that is in it */
 	bool		has_version;
 	IdemVersion version;
 	IdemHistoryWriter *writer;	/* NULL until there is a row */
@@ -253,6 +254,7 @@ history_begin(History *history, Relation rel, const IdemBinding *binding)
 	history->machine = idem_machine_get(binding->machine, false,
 										CurrentMemoryContext);
 	history->key = history_find_key(rel, binding);
+	history->whole_key = idem_target_find(RelationGetRelid(rel));
 	history->has_version = idem_rowversion_find(rel, &history->version);
 }
 
@@ -267,6 +269,14 @@ history_record(History *history, TupleTableSlot *slot, char *from, char *to,
 		elog(ERROR, "idem history is not open");
 	history_key_values(history->key, slot, values);
 	row.row_key = idem_target_print(history->key, values);
+	row.whole_key = row.row_key;
+	if (history->whole_key != history->key && history->machine->timed)
+	{
+		Datum		whole[IDEM_TARGET_MAXKEYS];
+
+		history_key_values(history->whole_key, slot, whole);
+		row.whole_key = idem_target_print(history->whole_key, whole);
+	}
 	row.row_hash = idem_history_hash(history->key, values, row.row_key);
 	if (history->has_version)
 	{

@@ -15,6 +15,7 @@ typedef struct IdemHistoryRow
 {
 	Jsonb	   *row_key;
 	int64		row_hash;		/* idem_history_hash() of it */
+	Jsonb	   *whole_key;		/* with the state column, if that is in it */
 	const char *event;
 	char	   *from;
 	char	   *to;

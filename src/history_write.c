@@ -192,7 +192,9 @@ idem_history_open(const IdemBinding *binding)
 		history_set(writer, COL_CONTEXT,
 					DirectFunctionCall1(jsonb_in,
 										CStringGetDatum(idem_guc_context)));
-	writer->timers = idem_timers_open(binding);
+	writer->timers = idem_timers_open(binding,
+									  writer->common[COL_TABLE_SCHEMA],
+									  writer->common[COL_TABLE_NAME]);
 	return writer;
 }
 

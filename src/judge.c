@@ -466,14 +466,14 @@ judge_guard(IdemJudge *judge, TupleTableSlot *old_slot,
  * Where the state stays, only a rule that is declared so makes it a move, in
  * a state whose mode is "reenter".
  */
-IdemVerdict
+IdemJudgement
 idem_judge_slots(IdemJudge *judge, TupleTableSlot *old_slot,
 				 TupleTableSlot *new_slot, int from, int to,
 				 const char *event, const IdemRule **rule)
 {
 	const IdemMachine *machine = judge->machine;
 	const IdemRule *const *rules;
-	IdemVerdict verdict = IDEM_JUDGE_ILLEGAL;
+	IdemJudgement verdict = IDEM_JUDGE_ILLEGAL;
 	int			nrules;
 
 	*rule = NULL;
@@ -534,12 +534,12 @@ idem_judge_slots(IdemJudge *judge, TupleTableSlot *old_slot,
 /*
  * The same for tuples; new_tuple may be NULL.
  */
-IdemVerdict
+IdemJudgement
 idem_judge_tuples(IdemJudge *judge, HeapTuple old_tuple, HeapTuple new_tuple,
 				  int from, int to, const char *event, const IdemRule **rule)
 {
 	TupleTableSlot *new_slot = NULL;
-	IdemVerdict verdict;
+	IdemJudgement verdict;
 
 	if (judge->old_slot == NULL)
 	{
@@ -660,7 +660,7 @@ judge_quoted(const char *label)
  * with to given tell apart by idem_judge_refuse_insert() in guard.c.
  */
 void
-idem_judge_report(IdemJudge *judge, int elevel, IdemVerdict verdict,
+idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 				  const char *from, const char *to, const char *event,
 				  const IdemRule *rule)
 {

@@ -12,7 +12,7 @@
 #include "binding.h"
 #include "machine_cache.h"
 
-typedef enum IdemVerdict
+typedef enum IdemJudgement
 {
 	IDEM_JUDGE_PASS,			/* by the rule that is returned */
 	IDEM_JUDGE_SAME,			/* nothing moves, and that is all right */
@@ -21,7 +21,7 @@ typedef enum IdemVerdict
 	IDEM_JUDGE_ILLEGAL,			/* no such transition from here */
 	IDEM_JUDGE_FORBIDDEN,		/* the role may not */
 	IDEM_JUDGE_GUARDED			/* the guard is not true */
-} IdemVerdict;
+} IdemJudgement;
 
 /* one statement's, or one verb's, judge of one binding of one relation */
 typedef struct IdemJudge
@@ -47,15 +47,15 @@ typedef struct IdemJudge
 extern IdemJudge *idem_judge_begin(Relation rel, IdemTable *table,
 								   IdemBinding *binding, MemoryContext holder);
 extern bool idem_judge_is_exempt(IdemJudge *judge);
-extern IdemVerdict idem_judge_slots(IdemJudge *judge, TupleTableSlot *old_slot,
+extern IdemJudgement idem_judge_slots(IdemJudge *judge, TupleTableSlot *old_slot,
 									TupleTableSlot *new_slot, int from, int to,
 									const char *event, const IdemRule **rule);
-extern IdemVerdict idem_judge_tuples(IdemJudge *judge, HeapTuple old_tuple,
+extern IdemJudgement idem_judge_tuples(IdemJudge *judge, HeapTuple old_tuple,
 									 HeapTuple new_tuple, int from, int to,
 									 const char *event, const IdemRule **rule);
 extern char *idem_judge_allowed_text(IdemJudge *judge, int from);
 extern void idem_judge_report(IdemJudge *judge, int elevel,
-							  IdemVerdict verdict, const char *from,
+							  IdemJudgement verdict, const char *from,
 							  const char *to, const char *event,
 							  const IdemRule *rule);
 extern void idem_judge_check_guards(Relation rel, const IdemMachine *machine);
