@@ -136,6 +136,20 @@ tables_agree()
 	fi
 }
 
+# noop_install: the trigger function noop(), of noop.c, in the database
+noop_install()
+{
+	mkdir -p "$work/noop"
+	cp "$here/noop.c" "$work/noop/"
+	printf '%s\n' 'MODULES = noop' 'PGXS := $(shell $(PG_CONFIG) --pgxs)' 'include $(PGXS)' \
+		>"$work/noop/Makefile"
+	make -s -C "$work/noop" PG_CONFIG="$PG_CONFIG" with_llvm=no noop.so >"$work/noop.log" 2>&1 || {
+		cat "$work/noop.log" >&2
+		exit 1
+	}
+	sql "CREATE FUNCTION noop() RETURNS trigger AS '$work/noop/noop' LANGUAGE C"
+}
+
 # script NAME: a pgbench script from standard input
 script()
 {

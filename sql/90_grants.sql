@@ -17,11 +17,13 @@ DECLARE
 		'idem_fail', 'idem_retry', 'idem_release', 'idem_renew', 'idem_step',
 		'idem_unfinished', 'idem_lookup', 'idem_once', 'idem_once_many',
 		'idem_canonical', 'idem_fingerprint', 'idem_child',
-		'idem_call', 'idem_twin', 'idem_wrap',
-		'idem_diagram', 'idem_lint',
+		'idem_call', 'idem_twin', 'idem_wrap', 'idem_window',
 		'idem_update', 'idem_delete',
+		'idem_diagram', 'idem_lint',
 		'idem_history', 'idem_fire', 'idem_try_fire', 'idem_fire_many',
-		'idem_allowed', 'idem_why_not'];
+		'idem_allowed', 'idem_why_not',
+		'idem_lease_acquire', 'idem_lease_renew', 'idem_lease_release',
+		'idem_lease_guard'];
 	operator CONSTANT text[] := ARRAY[
 		'idem_forget', 'idem_reopen', 'idem_import', 'idem_import_many',
 		'idem_fence_advance', 'idem_sweep',
@@ -29,12 +31,15 @@ DECLARE
 		'idem_attach', 'idem_detach', 'idem_verify', 'idem_guard', 'idem_not_initial',
 		'idem_history_changed', 'idem_tick',
 		'idem_attach_once', 'idem_detach_once', 'idem_once_row',
-		'idem_attach_version', 'idem_detach_version', 'idem_rowversion'];
+		'idem_attach_version', 'idem_detach_version', 'idem_rowversion',
+		'idem_lease_break', 'idem_attach_fence', 'idem_detach_fence',
+		'idem_fence_check'];
 	types CONSTANT text[] := ARRAY[
-		'idem_claimed', 'idem_inserted', 'idem_versioned',
+		'idem_claimed', 'idem_windowed', 'idem_inserted', 'idem_versioned',
+		'idem_lease_acquired', 'idem_lease_renewed',
 		'idem_fired', 'idem_fired_row'];
 	readable CONSTANT text[] := ARRAY[
-		'held', 'scope', 'binding', 'history', 'dwell', 'timer'];
+		'held', 'scope', 'binding', 'history', 'dwell', 'timer', 'lease_held'];
 	writable CONSTANT text[] := ARRAY[
 		'machine', 'state', 'transition'];
 	name text;
@@ -146,6 +151,7 @@ COMMENT ON FUNCTION idem_revoke(pg_catalog.name) IS
 
 SELECT pg_catalog.pg_extension_config_dump('idem.key', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.scope', '');
+SELECT pg_catalog.pg_extension_config_dump('idem.window_hit', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.fence', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.machine', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.state', '');
@@ -154,6 +160,7 @@ SELECT pg_catalog.pg_extension_config_dump('idem.history', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.history_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.timer', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.token', '');
+SELECT pg_catalog.pg_extension_config_dump('idem.lease', '');
 
 DO $$
 DECLARE

@@ -22,6 +22,7 @@
 #include "utils/timestamp.h"
 
 #include "act.h"
+#include "catalog.h"
 #include "errors.h"
 #include "registry.h"
 #include "session.h"
@@ -199,6 +200,13 @@ act_check_in_progress(const IdemAct *act, const IdemRow *row)
 
 	if (state == IDEM_IN_PROGRESS)
 		return;
+	if (act->function != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_CONFLICT),
+				 errmsg("idem claim has already ended"),
+				 errdetail("The function that was called has ended the claim of its own call."),
+				 errhint("Leave that to the call, which completes the claim with the function's result, or claim by hand with idem_claim()."),
+				 errhidestmt(true)));
 	if (state == IDEM_OPEN)
 		act_report_lost("The claim was retried or released before.");
 	ereport(ERROR,
@@ -221,6 +229,16 @@ act_check_size(const IdemScope *scope, Size size, const char *what)
 						   size, scope->max_response),
 				 errhint("Store a reference instead, or raise column \"max_response\" of table \"idem.scope\"."),
 				 errhidestmt(true)));
+}
+
+static void
+act_check_response(const IdemAct *act, const IdemScope *scope)
+{
+	if (act->response != NULL)
+		act_check_size(scope, VARSIZE_ANY_EXHDR(act->response),
+					   act->verb == IDEM_COMPLETE ? "response" : "error");
+	if (act->result != NULL)
+		act_check_size(scope, VARSIZE_ANY_EXHDR(act->result), "result");
 }
 
 static void
@@ -378,11 +396,7 @@ idem_act_apply(const IdemAct *act)
 
 	idem_registry_check_key(act->key);
 	idem_scope_resolve(act->scope, IDEM_SCOPE_USING, &scope);
-	if (act->response != NULL)
-		act_check_size(&scope, VARSIZE_ANY_EXHDR(act->response),
-					   act->verb == IDEM_COMPLETE ? "response" : "error");
-	if (act->result != NULL)
-		act_check_size(&scope, VARSIZE_ANY_EXHDR(act->result), "result");
+	act_check_response(act, &scope);
 	if (act->step != NULL)
 		act_check_size(&scope, VARSIZE_ANY_EXHDR(act->step), "step");
 	if (act->progress != NULL)
@@ -421,4 +435,40 @@ idem_act_apply(const IdemAct *act)
 	}
 	idem_store_close(&store);
 	return until;
+}
+
+/*
+ * Completes the claim of a call, whose row is still as this transaction's
+ * claim wrote it, unless the function that was called did something to it:
+ * then as any verb does.
+ */
+void
+idem_act_complete_call(const IdemAct *act, const IdemScope *scope,
+					   const IdemRow *claimed)
+{
+	IdemClaim  *claim = idem_claims_find(scope->name, act->key);
+	IdemStore	store;
+	IdemRow		row = *claimed;
+	bool		done;
+
+	if (claim == NULL || claim->status != IDEM_CLAIM_HELD ||
+		!ItemPointerIsValid(&claimed->tid) ||
+		!ItemPointerEquals(&claim->tid, &row.tid) ||
+		claim->tid_epoch != idem_catalog_epoch(IDEM_REL_KEY))
+	{
+		(void) idem_act_apply(act);
+		return;
+	}
+
+	act_check_response(act, scope);
+	act_change(act, scope, GetCurrentTimestamp(), &row);
+	idem_store_open(&store, RowExclusiveLock);
+	done = store.direct &&
+		idem_store_update(&store, claimed, &row,
+						  &idem_wait_forever) == IDEM_STORE_OK;
+	idem_store_close(&store);
+	if (done)
+		act_note(act, scope, claim, &row);
+	else
+		(void) idem_act_apply(act);
 }

@@ -8,6 +8,8 @@
 #include "datatype/timestamp.h"
 #include "utils/jsonb.h"
 
+#include "registry.h"
+
 typedef enum IdemVerb
 {
 	IDEM_COMPLETE,
@@ -35,5 +37,7 @@ typedef struct IdemAct
 } IdemAct;
 
 extern TimestampTz idem_act_apply(const IdemAct *act);
+extern void idem_act_complete_call(const IdemAct *act, const IdemScope *scope,
+								   const IdemRow *claimed);
 
 #endif							/* IDEM_ACT_H */

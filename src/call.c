@@ -43,6 +43,9 @@
 PG_FUNCTION_INFO_V1(idem_call);
 PG_FUNCTION_INFO_V1(idem_child);
 
+#define UUID_LEN		16
+#define UUID_TEXT_LEN	36
+
 /*
  * The key that is derived from scope, key and name: an UUID of version 8, the
  * first bits of a SHA-256 over the three, each behind its length.
@@ -51,8 +54,10 @@ char *
 idem_call_child_key(text *scope, text *key, const char *name, int len)
 {
 	StringInfoData buf;
+	static const char hex[] = "0123456789abcdef";
 	uint8		digest[PG_SHA256_DIGEST_LENGTH];
 	char	   *uuid;
+	char	   *p;
 
 	initStringInfo(&buf);
 	idem_digest_append_part(&buf, VARDATA_ANY(scope),
@@ -64,11 +69,16 @@ idem_call_child_key(text *scope, text *key, const char *name, int len)
 
 	digest[6] = (digest[6] & 0x0F) | 0x80;
 	digest[8] = (digest[8] & 0x3F) | 0x80;
-	uuid = psprintf("%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-					digest[0], digest[1], digest[2], digest[3], digest[4],
-					digest[5], digest[6], digest[7], digest[8], digest[9],
-					digest[10], digest[11], digest[12], digest[13],
-					digest[14], digest[15]);
+	uuid = palloc(UUID_TEXT_LEN + 1);
+	p = uuid;
+	for (int i = 0; i < UUID_LEN; i++)
+	{
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			*p++ = '-';
+		*p++ = hex[digest[i] >> 4];
+		*p++ = hex[digest[i] & 0x0F];
+	}
+	*p = '\0';
 	return uuid;
 }
 
@@ -212,30 +222,24 @@ call_report(const IdemFunction *function, const IdemVerdict *verdict)
 }
 
 /*
- * Fills in what every form of a call has in common.
+ * Fills in what every form of a call has in common, but the function.
  */
 void
-idem_call_prepare(IdemCall *call, text *key, const Oid *function, text *scope)
+idem_call_prepare(IdemCall *call, text *key, text *scope)
 {
-	memset(call, 0, sizeof(IdemCall));
-	idem_registry_check_key(key);
-	if (function == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"function\" is missing"),
-				 errhidestmt(true)));
 	call->key = key;
+	call->ttl = NULL;
 	call->wait = idem_wait_forever;
+	idem_registry_check_key(key);
 	idem_scope_resolve(scope, IDEM_SCOPE_CLAIMING, &call->scope);
-	idem_function_lookup(*function, &call->function);
 }
 
 /*
  * Claims the key.  True if the function is to be run now; false if it has been
- * run before, and "recorded" is what is known of that.
+ * run before, and call->row is what is known of that.
  */
 bool
-idem_call_begin(IdemCall *call, IdemRow *recorded)
+idem_call_begin(IdemCall *call)
 {
 	IdemRequest request = {
 		.verb = "idem_call()",
@@ -250,7 +254,7 @@ idem_call_begin(IdemCall *call, IdemRow *recorded)
 
 	if (call->ttl != NULL)
 		(void) idem_scope_deadline(GetCurrentTimestamp(), call->ttl, "ttl");
-	request.fingerprint = idem_fingerprint_call(call->function.identity,
+	request.fingerprint = idem_fingerprint_call(call->function->identity,
 												call->arguments);
 
 	idem_store_open(&store, RowExclusiveLock);
@@ -258,8 +262,8 @@ idem_call_begin(IdemCall *call, IdemRow *recorded)
 	idem_store_close(&store);
 	if (verdict.outcome != IDEM_OUT_COMPLETED &&
 		!IDEM_OUTCOME_RUNS(verdict.outcome))
-		call_report(&call->function, &verdict);
-	*recorded = verdict.row;
+		call_report(call->function, &verdict);
+	call->row = verdict.row;
 	return verdict.outcome != IDEM_OUT_COMPLETED;
 }
 
@@ -277,13 +281,13 @@ void
 idem_call_run(const IdemCall *call, Datum *values, bool *nulls,
 			  IdemFunctionSink sink, void *arg)
 {
-	const char *name = call->function.name;
+	const char *name = call->function->name;
 	char	   *former = pstrdup(idem_guc_key != NULL ? idem_guc_key : "");
 	int			nestlevel = NewGUCNestLevel();
 
 	call_set_key(idem_call_child_key(call->scope.name, call->key, name,
 								strlen(name)), GUC_ACTION_SAVE);
-	idem_function_run(&call->function, values, nulls, sink, arg);
+	idem_function_run(call->function, values, nulls, sink, arg);
 	AtEOXact_GUC(true, nestlevel);
 
 	/* where the function set it for the session, that would stay */
@@ -305,11 +309,11 @@ idem_call_end(const IdemCall *call, text *response, text *result)
 		.key = call->key,
 		.scope = call->scope.name,
 		.response = response,
-		.function = cstring_to_text(call->function.identity),
+		.function = cstring_to_text(call->function->identity),
 		.result = result
 	};
 
-	(void) idem_act_apply(&act);
+	idem_act_complete_call(&act, &call->scope, &call->row);
 }
 
 /*
@@ -319,28 +323,31 @@ Datum
 idem_call(PG_FUNCTION_ARGS)
 {
 	IdemCall	call;
-	IdemRow		recorded;
 	IdemFunctionJson json;
 	Datum		values[FUNC_MAX_ARGS];
 	bool		nulls[FUNC_MAX_ARGS];
-	Oid			function = PG_ARGISNULL(1) ? InvalidOid : PG_GETARG_OID(1);
 	Jsonb	   *arguments;
 	text	   *response;
 
-	idem_call_prepare(&call, IDEM_ARG_TEXT(0),
-					  PG_ARGISNULL(1) ? NULL : &function, IDEM_ARG_TEXT(3));
+	idem_call_prepare(&call, IDEM_ARG_TEXT(0), IDEM_ARG_TEXT(3));
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"function\" is missing"),
+				 errhidestmt(true)));
+	call.function = idem_function_acquire(PG_GETARG_OID(1));
 	call.ttl = IDEM_ARG_INTERVAL(4);
 	idem_registry_parse_wait(IDEM_ARG_INTERVAL(5), &call.wait);
 	arguments = PG_ARGISNULL(2) ?
 		DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum("{}"))) :
 		PG_GETARG_JSONB_P(2);
-	call.arguments = idem_function_arrange(&call.function, arguments);
+	call.arguments = idem_function_arrange(call.function, arguments);
 
-	if (!idem_call_begin(&call, &recorded))
-		return call_replay(&recorded);
+	if (!idem_call_begin(&call))
+		return call_replay(&call.row);
 
-	idem_function_convert(&call.function, call.arguments, values, nulls);
-	idem_function_json_begin(&json, &call.function);
+	idem_function_convert(call.function, call.arguments, values, nulls);
+	idem_function_json_begin(&json, call.function);
 	idem_call_run(&call, values, nulls, idem_function_json_add, &json);
 	response = idem_function_json_end(&json);
 	idem_call_end(&call, response, NULL);

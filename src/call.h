@@ -14,17 +14,17 @@ typedef struct IdemCall
 {
 	text	   *key;
 	IdemScope	scope;
-	IdemFunction function;
+	IdemFunction *function;
 	const Interval *ttl;
 	IdemWait	wait;
 	Jsonb	   *arguments;		/* by position */
+	IdemRow		row;			/* as claimed, or as it was recorded */
 } IdemCall;
 
 extern char *idem_call_child_key(text *scope, text *key, const char *name,
 								 int len);
-extern void idem_call_prepare(IdemCall *call, text *key, const Oid *function,
-							  text *scope);
-extern bool idem_call_begin(IdemCall *call, IdemRow *recorded);
+extern void idem_call_prepare(IdemCall *call, text *key, text *scope);
+extern bool idem_call_begin(IdemCall *call);
 extern void idem_call_run(const IdemCall *call, Datum *values, bool *nulls,
 						  IdemFunctionSink sink, void *arg);
 extern void idem_call_end(const IdemCall *call, text *response, text *result);

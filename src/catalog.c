@@ -35,7 +35,9 @@ static const char *const relation_names[IDEM_NRELATIONS] = {
 	[IDEM_REL_HISTORY] = "history",
 	[IDEM_REL_HISTORY_SEQ] = "history_seq",
 	[IDEM_REL_TIMER] = "timer",
-	[IDEM_REL_TOKEN] = "token"
+	[IDEM_REL_TOKEN] = "token",
+	[IDEM_REL_LEASE] = "lease",
+	[IDEM_REL_WINDOW_HIT] = "window_hit"
 };
 
 /*

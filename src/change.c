@@ -47,6 +47,9 @@
 PG_FUNCTION_INFO_V1(idem_update);
 PG_FUNCTION_INFO_V1(idem_delete);
 
+/* how often a row that is hidden from locking may look as if it were there */
+#define MAX_ATTEMPTS	5
+
 /* columns of idem_versioned */
 enum
 {
@@ -64,14 +67,16 @@ typedef struct Change
 	Relation	rel;
 	IdemVersion column;
 	int64		version;		/* as given */
+	int64		done_version;	/* what the row has if it was changed */
 	Datum	   *values;			/* parameters, the key first */
 	char	   *nulls;
 	Oid		   *types;			/* of those after the key */
 	int			nextra;
+	bool		unversioned;	/* the row read has none: NOT NULL was dropped */
 	const char *head;
 	StringInfoData middle;
 	StringInfoData tail;
-}			Change;
+} Change;
 
 static void
 change_missing_argument(const char *name, int sqlstate)
@@ -86,7 +91,7 @@ change_missing_argument(const char *name, int sqlstate)
  * Adds a parameter and returns its number.
  */
 static int
-change_add(Change * change, Datum value, bool isnull, Oid type)
+change_add(Change *change, Datum value, bool isnull, Oid type)
 {
 	int			n = change->target->nkeys + change->nextra;
 
@@ -254,7 +259,7 @@ change_refuse_unknown(Relation rel, Jsonb *changes)
  * Makes "SET column = $n, ..." of the changes, the next version included.
  */
 static void
-change_set(Change * change, Jsonb *changes)
+change_set(Change *change, Jsonb *changes)
 {
 	TupleDesc	desc = RelationGetDescr(change->rel);
 	int64		next = change->version <
@@ -262,6 +267,7 @@ change_set(Change * change, Jsonb *changes)
 	change->version + 1 : change->version;
 	int			matched = 0;
 
+	change->done_version = next;
 	appendStringInfo(&change->middle, "SET %s = $%d",
 					 quote_identifier(change->column.column_name),
 					 change_add(change,
@@ -304,7 +310,7 @@ change_set(Change * change, Jsonb *changes)
  * The columns of the row that the caller may see, as one jsonb.
  */
 static char *
-change_visible_row(Change * change)
+change_visible_row(Change *change)
 {
 	TupleDesc	desc = RelationGetDescr(change->rel);
 	Oid			relid = RelationGetRelid(change->rel);
@@ -337,7 +343,7 @@ change_visible_row(Change * change)
  * Reads the row as it is now.  False if there is none.
  */
 static bool
-change_read(Change * change, bool lock, int64 *version, Datum *current,
+change_read(Change *change, bool lock, int64 *version, Datum *current,
 			bool *current_isnull)
 {
 	SPIPlanPtr	plan;
@@ -354,6 +360,7 @@ change_read(Change * change, bool lock, int64 *version, Datum *current,
 		return false;
 	datum = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
 						  &isnull);
+	change->unversioned = isnull;
 	*version = isnull ? 0 :
 		idem_rowversion_from_datum(datum, change->column.base);
 	*current = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2,
@@ -365,11 +372,9 @@ change_read(Change * change, bool lock, int64 *version, Datum *current,
  * The UPDATE or DELETE.  True if it found the row with the version given.
  */
 static bool
-change_write(Change * change, int64 *version)
+change_write(Change *change)
 {
 	SPIPlanPtr	plan;
-	Datum		datum;
-	bool		isnull;
 
 	/* a version that the column cannot hold is not the row's */
 	if (change->version > idem_rowversion_max(change->column.base) ||
@@ -378,21 +383,15 @@ change_write(Change * change, int64 *version)
 	plan = idem_target_plan(change->target, change->head, change->middle.data,
 							change->tail.data, change->nextra, change->types);
 	idem_target_run(plan, change->values, change->nulls);
-	if (SPI_processed == 0)
-		return false;
-	datum = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
-						  &isnull);
-	*version = isnull ? 0 :
-		idem_rowversion_from_datum(datum, change->column.base);
-	return true;
+	return SPI_processed > 0;
 }
 
 /*
- * The row is there, with the version given, and locked, and still the write
- * did not find it.
+ * The row is there, with the version given, and still the write does not find
+ * it.
  */
 static void
-change_refuse_suppressed(Change * change)
+change_refuse_suppressed(Change *change)
 {
 	bool		secured = check_enable_rls(RelationGetRelid(change->rel),
 										   InvalidOid, true) == RLS_ENABLED;
@@ -413,7 +412,7 @@ change_refuse_suppressed(Change * change)
  * Writes, and finds out why where that was not to be.
  */
 static Datum
-change_apply(Change * change, FunctionCallInfo fcinfo, const char *done)
+change_apply(Change *change, FunctionCallInfo fcinfo, const char *done)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	TupleDesc	desc;
@@ -423,6 +422,7 @@ change_apply(Change * change, FunctionCallInfo fcinfo, const char *done)
 	int64		version = 0;
 	Datum		current = (Datum) 0;
 	bool		current_isnull = true;
+	bool		locked = false;
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
@@ -432,18 +432,21 @@ change_apply(Change * change, FunctionCallInfo fcinfo, const char *done)
 	for (int attempt = 1; outcome == NULL; attempt++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (change_write(change, &version))
+		if (change_write(change))
+		{
 			outcome = done;
+			version = change->done_version;
+		}
 		else if (!change_read(change, false, &version, &current,
 							  &current_isnull))
 			outcome = "missing";
-		else if (version != change->version)
+		else if (version != change->version || change->unversioned)
 			outcome = "stale";
-		else if (attempt > 1)
+		else if (locked || attempt > MAX_ATTEMPTS)
 			change_refuse_suppressed(change);
 		else
-			(void) change_read(change, true, &version, &current,
-							   &current_isnull);
+			locked = change_read(change, true, &version, &current,
+								 &current_isnull);
 	}
 	if (strcmp(outcome, "stale") == 0 && !current_isnull)
 	{
@@ -455,7 +458,7 @@ change_apply(Change * change, FunctionCallInfo fcinfo, const char *done)
 	}
 	SPI_finish();
 
-	if (strcmp(outcome, "missing") != 0)
+	if (strcmp(outcome, "missing") != 0 && !change->unversioned)
 	{
 		values[OUT_VERSION] = Int64GetDatum(version);
 		nulls[OUT_VERSION] = false;
@@ -468,7 +471,7 @@ change_apply(Change * change, FunctionCallInfo fcinfo, const char *done)
  * The arguments that both have: table, id, version.
  */
 static void
-change_begin(Change * change, FunctionCallInfo fcinfo, const char *verb)
+change_begin(Change *change, FunctionCallInfo fcinfo, const char *verb)
 {
 	int			nparams;
 
@@ -479,7 +482,7 @@ change_begin(Change * change, FunctionCallInfo fcinfo, const char *verb)
 		change_missing_argument("version", ERRCODE_IDEM_VERSION_MISSING);
 	PreventCommandIfReadOnly(verb);
 	change->verb = verb;
-	change->version = PG_GETARG_INT64(2);
+	change->version = change->done_version = PG_GETARG_INT64(2);
 	change->target = idem_target_open(PG_GETARG_OID(0), RowExclusiveLock);
 	change->rel = table_open(PG_GETARG_OID(0), NoLock);
 	if (!idem_rowversion_find(change->rel, &change->column))
@@ -500,12 +503,11 @@ change_begin(Change * change, FunctionCallInfo fcinfo, const char *verb)
 	idem_target_take_id(change->target, fcinfo, 1, change->values);
 	initStringInfo(&change->middle);
 	initStringInfo(&change->tail);
-	appendStringInfo(&change->tail, "AND t.%s OPERATOR(pg_catalog.=) $%d RETURNING t.%s",
+	appendStringInfo(&change->tail, "AND t.%s OPERATOR(pg_catalog.=) $%d",
 					 quote_identifier(change->column.column_name),
 					 change_add(change,
 								idem_rowversion_to_datum(change->version, change->column.base),
-								false, change->column.base),
-					 quote_identifier(change->column.column_name));
+								false, change->column.base));
 }
 
 /*

@@ -18,8 +18,7 @@
  *
  * An update or delete names the very version that was read, so that of two
  * that read the same one only the first succeeds.  Where the caller may not
- * sleep for ever, a row that others have to do with is locked first, because
- * that can be bounded.
+ * sleep for ever, the row is locked first, because that can be bounded.
  *
  * Nobody's privileges are looked at: whoever calls has judged them.
  */
@@ -27,6 +26,7 @@
 
 #include "access/genam.h"
 #include "access/heapam.h"
+#include "access/hio.h"
 #include "access/htup_details.h"
 #include "access/skey.h"
 #include "access/table.h"
@@ -184,10 +184,28 @@ idem_direct_close(IdemDirect *table)
 {
 	if (table->scan != NULL)
 		index_endscan(table->scan);
+	if (table->bulk != NULL)
+		FreeBulkInsertState(table->bulk);
 	if (table->write_slot != NULL)
 		ExecDropSingleTupleTableSlot(table->write_slot);
 	ExecDropSingleTupleTableSlot(table->read_slot);
 	index_close(table->pk, NoLock);
+}
+
+/*
+ * Before many inserts in a row: the page that they go to stays pinned until
+ * the table is closed.  It stays in shared buffers like any other, for it is
+ * soon read again: no ring of buffers.
+ */
+void
+idem_direct_expect_many(IdemDirect *table)
+{
+	MemoryContext caller = MemoryContextSwitchTo(table->context);
+
+	table->bulk = GetBulkInsertState();
+	FreeAccessStrategy(table->bulk->strategy);
+	table->bulk->strategy = NULL;
+	MemoryContextSwitchTo(caller);
 }
 
 /*
@@ -429,6 +447,22 @@ direct_form_slot(IdemDirect *table, Datum *values, bool *nulls)
 	return table->write_slot;
 }
 
+static IndexInfo *
+direct_index_info(IdemDirect *table, Relation index)
+{
+	MemoryContext caller;
+
+	if (index != table->pk)
+		return BuildIndexInfo(index);
+	if (table->pk_info == NULL)
+	{
+		caller = MemoryContextSwitchTo(table->context);
+		table->pk_info = BuildIndexInfo(index);
+		MemoryContextSwitchTo(caller);
+	}
+	return table->pk_info;
+}
+
 /*
  * Gives the tuple in the slot its entry in every ready index.  With "partial",
  * false means that a unique index already had the key.
@@ -449,7 +483,7 @@ direct_insert_entries(IdemDirect *table, TupleTableSlot *slot, bool partial)
 
 		if (index->rd_index->indisready)
 		{
-			IndexInfo  *info = BuildIndexInfo(index);
+			IndexInfo  *info = direct_index_info(table, index);
 			Datum		values[INDEX_MAX_KEYS];
 			bool		nulls[INDEX_MAX_KEYS];
 			IndexUniqueCheck check = UNIQUE_CHECK_NO;
@@ -462,7 +496,8 @@ direct_insert_entries(IdemDirect *table, TupleTableSlot *slot, bool partial)
 							  table->rel, check, !partial, info) &&
 				check == UNIQUE_CHECK_PARTIAL)
 				unique = false;
-			pfree(info);
+			if (info != table->pk_info)
+				pfree(info);
 		}
 		if (!is_pk)
 			index_close(index, NoLock);
@@ -490,7 +525,8 @@ idem_direct_insert(IdemDirect *table, Datum *values, bool *nulls,
 	xid = GetCurrentTransactionId();
 	token = SpeculativeInsertionLockAcquire(xid);
 	table_tuple_insert_speculative(table->rel, slot,
-								   GetCurrentCommandId(true), 0, NULL, token);
+								   GetCurrentCommandId(true), 0, table->bulk,
+								   token);
 	unique = direct_insert_entries(table, slot, true);
 	table_tuple_complete_speculative(table->rel, slot, token, unique);
 	SpeculativeInsertionLockRelease(xid);
@@ -568,6 +604,9 @@ idem_direct_lock(IdemDirect *table, ItemPointer tid, LockTupleMode mode,
 		if (!idem_wait_run(wait, direct_lock_row, &lock))
 			return IDEM_STORE_BUSY;
 	}
+	/* the place may be that of another row by now, which is not committed */
+	if (lock.result == TM_Invisible)
+		return IDEM_STORE_CHANGED;
 	return direct_result(lock.result);
 }
 
@@ -584,32 +623,24 @@ idem_direct_update(IdemDirect *table, ItemPointer tid, Datum *values,
 	LockTupleMode lockmode;
 	IdemIndexesToUpdate indexes;
 	IdemStoreResult result;
-	TM_Result	status;
 	TupleTableSlot *slot;
 
 	/* a version that this very command wrote may be replaced too */
 	CommandCounterIncrement();
 
-	/* mostly nobody is there, and no lock of its own is needed */
-	slot = direct_form_slot(table, values, nulls);
-	status = table_tuple_update(table->rel, &old, slot,
-								GetCurrentCommandId(true),
-								GetActiveSnapshot(), InvalidSnapshot,
-								wait->forever, &failure, &lockmode, &indexes);
-	if (status == TM_BeingModified)
+	if (!wait->forever)
 	{
 		result = idem_direct_lock(table, &old, LockTupleNoKeyExclusive, wait);
 		if (result != IDEM_STORE_OK)
-		{
-			ExecClearTuple(slot);
 			return result;
-		}
-		status = table_tuple_update(table->rel, &old, slot,
-									GetCurrentCommandId(true),
-									GetActiveSnapshot(), InvalidSnapshot,
-									true, &failure, &lockmode, &indexes);
 	}
-	result = direct_result(status);
+
+	slot = direct_form_slot(table, values, nulls);
+	result = direct_result(table_tuple_update(table->rel, &old, slot,
+											  GetCurrentCommandId(true),
+											  GetActiveSnapshot(),
+											  InvalidSnapshot, true, &failure,
+											  &lockmode, &indexes));
 	if (result == IDEM_STORE_OK)
 	{
 		if (IDEM_INDEXES_NEED_ENTRY(indexes))

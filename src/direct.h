@@ -35,6 +35,8 @@ typedef struct IdemDirect
 	TupleTableSlot *read_slot;
 	TupleTableSlot *write_slot;
 	SnapshotData dirty;
+	struct IndexInfo *pk_info;	/* of the primary key, once needed */
+	struct BulkInsertStateData *bulk;	/* if many are to be inserted */
 	TransactionId pending;		/* inserts this key right now, if valid */
 	uint32		pending_token;	/* and is not even sure of it, if not 0 */
 } IdemDirect;
@@ -60,6 +62,7 @@ extern bool idem_direct_suitable(Relation rel, int natts, const Oid *types,
 extern void idem_direct_open(IdemDirect *table, Relation rel, int nkeys,
 							 LOCKMODE lockmode);
 extern void idem_direct_close(IdemDirect *table);
+extern void idem_direct_expect_many(IdemDirect *table);
 extern HeapTuple idem_direct_probe(IdemDirect *table, const Datum *key,
 								   bool sure, Datum *values, bool *nulls);
 extern HeapTuple idem_direct_fetch(IdemDirect *table, ItemPointer tid,

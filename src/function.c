@@ -47,141 +47,6 @@
 #include "function.h"
 
 static void
-function_refuse(const char *identity, const char *detail)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-			 errmsg("function %s cannot be called idempotently", identity),
-			 errdetail("%s", detail),
-			 errhidestmt(true)));
-}
-
-/*
- * Refuses what is no plain function of plain types.
- */
-static void
-function_check_kind(const IdemFunction *function, Form_pg_proc proc)
-{
-	switch (proc->prokind)
-	{
-		case PROKIND_FUNCTION:
-			break;
-		case PROKIND_PROCEDURE:
-			function_refuse(function->identity, "It is a procedure.");
-			break;
-		case PROKIND_AGGREGATE:
-			function_refuse(function->identity, "It is an aggregate.");
-			break;
-		default:
-			function_refuse(function->identity, "It is a window function.");
-	}
-
-	if (function->rettype == TRIGGEROID || function->rettype == EVENT_TRIGGEROID)
-		function_refuse(function->identity, "It is a trigger function.");
-	if (get_typtype(function->rettype) == TYPTYPE_PSEUDO &&
-		function->rettype != VOIDOID && function->rettype != RECORDOID)
-		function_refuse(function->identity, "Its result type is not a definite one.");
-	for (int i = 0; i < function->nargs; i++)
-	{
-		if (get_typtype(function->argtypes[i]) == TYPTYPE_PSEUDO)
-			function_refuse(function->identity, "It has an argument of a pseudo-type.");
-	}
-}
-
-static void
-function_take_arguments(HeapTuple tuple, IdemFunction *function)
-{
-	Form_pg_proc proc = (Form_pg_proc) GETSTRUCT(tuple);
-	Oid		   *types;
-	char	  **names;
-	char	   *modes;
-	int			nall = get_func_arg_info(tuple, &types, &names, &modes);
-	Datum		defaults;
-	bool		isnull;
-
-	for (int i = 0; i < nall; i++)
-	{
-		if (modes != NULL && (modes[i] == PROARGMODE_OUT ||
-							  modes[i] == PROARGMODE_TABLE))
-			continue;
-		function->argtypes[function->nargs] = types[i];
-		function->argnames[function->nargs] =
-			names != NULL && names[i] != NULL && names[i][0] != '\0' ?
-			names[i] : NULL;
-		function->nargs++;
-	}
-	function->variadic_elem = proc->provariadic;
-
-	defaults = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_proargdefaults,
-							   &isnull);
-	if (!isnull)
-		function->defaults = castNode(List,
-									  stringToNode(TextDatumGetCString(defaults)));
-}
-
-/*
- * The function's signature, whatever the session says of quoting: it is part
- * of what is recorded.
- */
-static char *
-function_identity(Oid oid)
-{
-	bool		quote_all = quote_all_identifiers;
-	char	   *volatile identity = NULL;
-
-	quote_all_identifiers = false;
-	PG_TRY();
-	{
-		identity = format_procedure_qualified(oid);
-	}
-	PG_FINALLY();
-	{
-		quote_all_identifiers = quote_all;
-	}
-	PG_END_TRY();
-	return identity;
-}
-
-/*
- * All that a call needs to know of a function that the caller may execute.
- */
-void
-idem_function_lookup(Oid oid, IdemFunction *function)
-{
-	HeapTuple	tuple;
-	Form_pg_proc proc;
-
-	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(oid));
-	if (!HeapTupleIsValid(tuple))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_FUNCTION),
-				 errmsg("function with OID %u does not exist", oid)));
-	proc = (Form_pg_proc) GETSTRUCT(tuple);
-
-	memset(function, 0, sizeof(IdemFunction));
-	function->oid = oid;
-	function->name = pstrdup(NameStr(proc->proname));
-	function->identity = function_identity(oid);
-	function->strict = proc->proisstrict;
-	function->retset = proc->proretset;
-	function->rettype = proc->prorettype;
-	function_take_arguments(tuple, function);
-	function_check_kind(function, proc);
-	(void) get_func_result_type(oid, &function->rettype,
-								&function->resultdesc);
-	if (function->resultdesc != NULL)
-		function->resultdesc = BlessTupleDesc(function->resultdesc);
-	else if (function->rettype == RECORDOID)
-		function_refuse(function->identity, "Its result type is not a definite one.");
-	if (!IDEM_MAY_USE_SCHEMA(proc->pronamespace))
-		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_SCHEMA,
-					   get_namespace_name(proc->pronamespace));
-	if (!IDEM_MAY_EXECUTE(oid))
-		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, function->name);
-	ReleaseSysCache(tuple);
-}
-
-static void
 arrange_refuse(const IdemFunction *function, const char *detail)
 {
 	StringInfoData accepted;
@@ -207,7 +72,7 @@ arrange_push(JsonbParseState **state, int position, JsonbValue *value)
 	char		name[12];
 	JsonbValue	key;
 
-	snprintf(name, sizeof(name), "%d", position + 1);
+	pg_ltoa(position + 1, name);
 	key.type = jbvString;
 	key.val.string.val = pstrdup(name);
 	key.val.string.len = strlen(name);
@@ -311,7 +176,7 @@ idem_function_arrange(const IdemFunction *function, Jsonb *arguments)
 	{
 		char		name[12];
 
-		snprintf(name, sizeof(name), "%d", i + 1);
+		pg_ltoa(i + 1, name);
 		if (getKeyJsonValueFromContainer(&arranged->root, name, strlen(name),
 										 NULL) == NULL)
 			arrange_refuse(function, "An argument is missing for a parameter without default.");
@@ -345,62 +210,161 @@ idem_function_reword(MemoryContext context)
 	return unpack_sql_state(error->sqlerrcode);
 }
 
-/*
- * Converts the given arguments to their parameters' types.  An error of a
- * type's input would quote the value, so it is told in other words.
- */
-static void
-function_convert_given(const IdemFunction *function, Jsonb *arranged,
-					   Datum *values, bool *nulls, bool *given)
+static bool
+convert_is_given(Jsonb *arranged, int i)
 {
-	MemoryContext context = CurrentMemoryContext;
+	char		name[12];
 
-	LOCAL_FCINFO(fcinfo, 1);
-	FmgrInfo	flinfo;
-	ReturnSetInfo rsinfo;
-	TupleDesc	desc;
-	HeapTupleData tuple;
-	Datum		record;
-	Datum		converted[FUNC_MAX_ARGS];
-	bool		converted_nulls[FUNC_MAX_ARGS];
+	pg_ltoa(i + 1, name);
+	return getKeyJsonValueFromContainer(&arranged->root, name, strlen(name),
+										NULL) != NULL;
+}
+
+/*
+ * How the given arguments are read, as far as that is the same at each call.
+ * It belongs to the current memory context.
+ */
+static IdemConversion *
+convert_prepare(const IdemFunction *function, const bool *given)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+												  "idem conversion",
+												  ALLOCSET_SMALL_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(context);
+	IdemConversion *conversion = palloc0(sizeof(IdemConversion));
 	int			n = 0;
 
-	desc = CreateTemplateTupleDesc(JB_ROOT_COUNT(arranged));
+	conversion->context = context;
+	for (int i = 0; i < function->nargs; i++)
+	{
+		if (given[i])
+			n++;
+		conversion->given[i] = given[i];
+	}
+	conversion->desc = CreateTemplateTupleDesc(n);
+	n = 0;
 	for (int i = 0; i < function->nargs; i++)
 	{
 		char		name[12];
 
-		snprintf(name, sizeof(name), "%d", i + 1);
-		given[i] = getKeyJsonValueFromContainer(&arranged->root, name,
-												strlen(name), NULL) != NULL;
+		pg_ltoa(i + 1, name);
 		if (given[i])
-			TupleDescInitEntry(desc, ++n, name, function->argtypes[i], -1, 0);
+			TupleDescInitEntry(conversion->desc, ++n, name,
+							   function->argtypes[i], -1, 0);
 	}
-	if (n == 0)
-		return;
-	desc = BlessTupleDesc(desc);
+	conversion->desc = BlessTupleDesc(conversion->desc);
 
-	memset(&rsinfo, 0, sizeof(rsinfo));
-	rsinfo.type = T_ReturnSetInfo;
-	rsinfo.expectedDesc = desc;
-	fmgr_info(F_JSONB_TO_RECORD, &flinfo);
+	fmgr_info_cxt(F_JSONB_TO_RECORD, &conversion->flinfo, context);
 	fmgr_info_set_expr((Node *) makeFuncExpr(F_JSONB_TO_RECORD, RECORDOID,
 											 list_make1(makeNullConst(JSONBOID, -1, InvalidOid)),
 											 InvalidOid, InvalidOid,
-											 COERCE_EXPLICIT_CALL), &flinfo);
-	InitFunctionCallInfoData(*fcinfo, &flinfo, 1, InvalidOid, NULL,
-							 (Node *) &rsinfo);
+											 COERCE_EXPLICIT_CALL),
+					   &conversion->flinfo);
+	MemoryContextSwitchTo(caller);
+	return conversion;
+}
+
+/*
+ * The function's conversion, if it is for these arguments, or a new one.  It
+ * is taken out of the function, since converting may run user code that calls
+ * the same function, or fail half way.
+ */
+static IdemConversion *
+convert_take(IdemFunction *function, const bool *given)
+{
+	IdemConversion *conversion = function->conversion;
+
+	if (conversion == NULL ||
+		memcmp(conversion->given, given, function->nargs * sizeof(bool)) != 0)
+		return convert_prepare(function, given);
+	function->conversion = NULL;
+	MemoryContextSetParent(conversion->context, CurrentMemoryContext);
+	return conversion;
+}
+
+static void
+convert_put_back(IdemFunction *function, IdemConversion * conversion)
+{
+	if (function->conversion != NULL)
+		MemoryContextDelete(function->conversion->context);
+	MemoryContextSetParent(conversion->context, function->context);
+	function->conversion = conversion;
+}
+
+/*
+ * The arguments as a record.  Errors quote what they could not convert.
+ */
+static HeapTupleHeader
+convert_run(IdemConversion * conversion, Jsonb *arranged)
+{
+	LOCAL_FCINFO(fcinfo, 1);
+	ReturnSetInfo rsinfo;
+
+	memset(&rsinfo, 0, sizeof(rsinfo));
+	rsinfo.type = T_ReturnSetInfo;
+	rsinfo.expectedDesc = conversion->desc;
+	InitFunctionCallInfoData(*fcinfo, &conversion->flinfo, 1, InvalidOid,
+							 NULL, (Node *) &rsinfo);
 	fcinfo->args[0].value = JsonbPGetDatum(arranged);
 	fcinfo->args[0].isnull = false;
+	return DatumGetHeapTupleHeader(FunctionCallInvoke(fcinfo));
+}
+
+/*
+ * The same; where it fails NULL, and the error's SQLSTATE.
+ */
+static HeapTupleHeader
+convert_try(IdemConversion * conversion, Jsonb *arranged,
+			const char **sqlstate)
+{
+	MemoryContext context = CurrentMemoryContext;
+	HeapTupleHeader volatile record = NULL;
 
 	PG_TRY();
 	{
-		record = FunctionCallInvoke(fcinfo);
+		record = convert_run(conversion, arranged);
 	}
 	PG_CATCH();
 	{
-		const char *sqlstate = idem_function_reword(context);
+		*sqlstate = idem_function_reword(context);
+	}
+	PG_END_TRY();
+	return record;
+}
 
+/*
+ * Which of the arguments cannot be converted, each tried for itself; -1 if
+ * all can be.
+ */
+static int
+convert_find_culprit(const IdemFunction *function, Jsonb *arranged,
+					 const bool *given)
+{
+	const char *sqlstate;
+
+	for (int i = 0; i < function->nargs; i++)
+	{
+		bool		one[FUNC_MAX_ARGS] = {false};
+
+		one[i] = true;
+		if (given[i] &&
+			convert_try(convert_prepare(function, one), arranged,
+						&sqlstate) == NULL)
+			return i;
+	}
+	return -1;
+}
+
+/*
+ * Which argument it was, in words that do not quote its value.
+ */
+static void
+convert_refuse(const IdemFunction *function, Jsonb *arranged,
+			   const bool *given, const char *sqlstate)
+{
+	int			i = convert_find_culprit(function, arranged, given);
+
+	if (i < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 				 errmsg("arguments of function %s cannot be converted to its parameters' types",
@@ -408,16 +372,49 @@ function_convert_given(const IdemFunction *function, Jsonb *arranged,
 				 errdetail("The conversion failed with SQLSTATE %s.",
 						   sqlstate),
 				 errhidestmt(true)));
-	}
-	PG_END_TRY();
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+			 function->argnames[i] != NULL ?
+			 errmsg("argument \"%s\" of function %s cannot be converted to type %s",
+					function->argnames[i], function->identity,
+					format_type_be(function->argtypes[i])) :
+			 errmsg("argument %d of function %s cannot be converted to type %s",
+					i + 1, function->identity,
+					format_type_be(function->argtypes[i])),
+			 errdetail("The conversion failed with SQLSTATE %s.", sqlstate),
+			 errhidestmt(true)));
+}
 
-	tuple.t_data = DatumGetHeapTupleHeader(record);
+/*
+ * Converts the given arguments to their parameters' types.  An error of a
+ * type's input would quote the value, so it is told in other words.
+ */
+static void
+function_convert_given(IdemFunction *function, Jsonb *arranged,
+					   Datum *values, bool *nulls, bool *given)
+{
+	IdemConversion *conversion;
+	const char *sqlstate;
+	HeapTupleData tuple;
+	Datum		converted[FUNC_MAX_ARGS];
+	bool		converted_nulls[FUNC_MAX_ARGS];
+	int			n = 0;
+
+	for (int i = 0; i < function->nargs; i++)
+		given[i] = convert_is_given(arranged, i);
+	if (JB_ROOT_COUNT(arranged) == 0)
+		return;
+
+	conversion = convert_take(function, given);
+	tuple.t_data = convert_try(conversion, arranged, &sqlstate);
+	if (tuple.t_data == NULL)
+		convert_refuse(function, arranged, given, sqlstate);
 	tuple.t_len = HeapTupleHeaderGetDatumLength(tuple.t_data);
 	ItemPointerSetInvalid(&tuple.t_self);
 	tuple.t_tableOid = InvalidOid;
-	heap_deform_tuple(&tuple, desc, converted, converted_nulls);
+	heap_deform_tuple(&tuple, conversion->desc, converted, converted_nulls);
+	convert_put_back(function, conversion);
 
-	n = 0;
 	for (int i = 0; i < function->nargs; i++)
 	{
 		if (!given[i])
@@ -482,11 +479,9 @@ function_make_expr(const IdemFunction *function, const Datum *values,
 									   nulls[i] ? (Datum) 0 : values[i],
 									   nulls[i], byval));
 	}
-	expr = makeFuncExpr(function->oid, function->rettype, args,
-						get_typcollation(function->rettype),
-						DEFAULT_COLLATION_OID, COERCE_EXPLICIT_CALL);
-	expr->funcretset = function->retset;
-	expr->funcvariadic = OidIsValid(function->variadic_elem);
+	expr = makeNode(FuncExpr);
+	*expr = *function->expr;
+	expr->args = args;
 	return expr;
 }
 
@@ -494,7 +489,7 @@ function_make_expr(const IdemFunction *function, const Datum *values,
  * The arguments as values of the parameters' types, defaults included.
  */
 void
-idem_function_convert(const IdemFunction *function, Jsonb *arranged,
+idem_function_convert(IdemFunction *function, Jsonb *arranged,
 					  Datum *values, bool *nulls)
 {
 	bool		given[FUNC_MAX_ARGS];
@@ -506,9 +501,8 @@ idem_function_convert(const IdemFunction *function, Jsonb *arranged,
 }
 
 static void
-function_run_plain(const IdemFunction *function, FuncExpr *expr,
-				   Datum *values, bool *nulls, IdemFunctionSink sink,
-				   void *arg)
+function_run_plain(const IdemFunction *function, Datum *values, bool *nulls,
+				   IdemFunctionSink sink, void *arg)
 {
 	LOCAL_FCINFO(fcinfo, FUNC_MAX_ARGS);
 	FmgrInfo	flinfo;
@@ -516,10 +510,10 @@ function_run_plain(const IdemFunction *function, FuncExpr *expr,
 	Datum		result = (Datum) 0;
 	bool		call = true;
 
-	fmgr_info(function->oid, &flinfo);
-	fmgr_info_set_expr((Node *) expr, &flinfo);
+	fmgr_info_copy(&flinfo, unconstify(FmgrInfo *, &function->flinfo),
+				   CurrentMemoryContext);
 	InitFunctionCallInfoData(*fcinfo, &flinfo, function->nargs,
-							 expr->inputcollid, NULL, NULL);
+							 function->expr->inputcollid, NULL, NULL);
 	for (int i = 0; i < function->nargs; i++)
 	{
 		fcinfo->args[i].value = values[i];
@@ -596,14 +590,13 @@ void
 idem_function_run(const IdemFunction *function, Datum *values, bool *nulls,
 				  IdemFunctionSink sink, void *arg)
 {
-	FuncExpr   *expr = function_make_expr(function, values, nulls);
-
 	/* what a former holder committed while we slept is there for it to see */
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (function->retset)
-		function_run_set(function, expr, sink, arg);
+		function_run_set(function, function_make_expr(function, values, nulls),
+						 sink, arg);
 	else
-		function_run_plain(function, expr, values, nulls, sink, arg);
+		function_run_plain(function, values, nulls, sink, arg);
 	PopActiveSnapshot();
 }
 

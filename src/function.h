@@ -11,9 +11,25 @@
 #include "nodes/pg_list.h"
 #include "utils/jsonb.h"
 
+/* how a certain choice of arguments is read from JSON */
+typedef struct IdemConversion
+{
+	MemoryContext context;		/* its own */
+	bool		given[FUNC_MAX_ARGS];
+	TupleDesc	desc;			/* of those given */
+	FmgrInfo	flinfo;
+}			IdemConversion;
+
 typedef struct IdemFunction
 {
+	MemoryContext context;		/* of all this */
+	uint64		generation;
+	int			uses;
+	bool		given_up;		/* by the cache */
+	IdemConversion *conversion; /* the last one, or NULL */
+
 	Oid			oid;
+	Oid			schema;
 	char	   *name;
 	char	   *identity;		/* schema.name(types) */
 	int			nargs;
@@ -25,6 +41,8 @@ typedef struct IdemFunction
 	bool		retset;
 	Oid			rettype;
 	TupleDesc	resultdesc;		/* of a composite result, else NULL */
+	FmgrInfo	flinfo;			/* to be copied */
+	struct FuncExpr *expr;		/* over parameters */
 } IdemFunction;
 
 typedef void (*IdemFunctionSink) (Datum value, bool isnull, void *arg);
@@ -37,10 +55,15 @@ typedef struct IdemFunctionJson
 	int64		nvalues;
 } IdemFunctionJson;
 
-extern void idem_function_lookup(Oid oid, IdemFunction *function);
+/* function_cache.c */
+extern void idem_function_cache_init(void);
+extern IdemFunction *idem_function_acquire(Oid oid);
+extern IdemFunction *idem_function_acquire_named(text *name);
+
+/* function.c */
 extern Jsonb *idem_function_arrange(const IdemFunction *function,
 									Jsonb *arguments);
-extern void idem_function_convert(const IdemFunction *function,
+extern void idem_function_convert(IdemFunction *function,
 								  Jsonb *arranged, Datum *values,
 								  bool *nulls);
 extern void idem_function_run(const IdemFunction *function, Datum *values,

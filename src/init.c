@@ -15,6 +15,7 @@
 #include "claims.h"
 #include "compat.h"
 #include "guard.h"
+#include "function.h"
 #include "guc.h"
 #include "history.h"
 #include "taken.h"
@@ -34,5 +35,6 @@ _PG_init(void)
 	idem_history_init();
 	idem_taken_init();
 	idem_rowversion_init();
+	idem_function_cache_init();
 	idem_target_init();
 }

@@ -255,8 +255,7 @@ attach_create_triggers(Relation rel, const char *function_schema,
 						quote_literal_cstr(ttl)));
 	attach_run(psprintf("CREATE TRIGGER \"" IDEM_ONCE_TRIGGER "_done\""
 						" AFTER INSERT ON %s FOR EACH ROW WHEN"
-						" ((NEW.tableoid::pg_catalog.text OPERATOR(pg_catalog.||)"
-						" NEW.ctid::pg_catalog.text)::%s.idem_inserted IS NULL)"
+						" (NEW.ctid::pg_catalog.text::%s.idem_inserted IS NULL)"
 						" EXECUTE FUNCTION %s." IDEM_ONCE_FUNCTION "()",
 						table, schema, schema));
 	attach_run(psprintf("CREATE TRIGGER \"" IDEM_ONCE_TRIGGER "_end\""
@@ -357,6 +356,7 @@ attach_import_keys(Relation root, Tuplesortstate *sort)
 
 	initStringInfo(&former);
 	idem_store_open(&store, RowExclusiveLock);
+	idem_store_expect_many(&store);
 	while (IDEM_TUPLESORT_GETDATUM(sort, &value, &isnull))
 	{
 		MemoryContext caller = MemoryContextSwitchTo(context);

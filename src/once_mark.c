@@ -336,6 +336,7 @@ idem_mark_make(const IdemOnceTable *table, text *key, ItemPointer tid)
 
 		CurrentResourceOwner = CurTransactionResourceOwner;
 		idem_store_open(&kept, RowExclusiveLock);
+		idem_store_expect_many(&kept);
 		CurrentResourceOwner = owner;
 		MemoryContextSwitchTo(caller);
 		kept_in = GetCurrentSubTransactionId();

@@ -12,7 +12,7 @@
  *					never true: so every row is confirmed at once, and no
  *					event is queued.  A function called there would need to be
  *					granted to whoever inserts; a type's input function does
- *					not, so the clause is a cast of (tableoid, ctid) to type
+ *					not, so the clause is a cast of ctid to type
  *					idem_inserted.
  * ~idem_once_end	after the statement: takes back the marks of rows that were
  *					not inserted after all.
@@ -44,26 +44,20 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "access/relation.h"
 #include "access/sysattr.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
-#include "catalog/partition.h"
-#include "catalog/pg_class.h"
-#include "catalog/pg_inherits.h"
 #include "commands/trigger.h"
 #include "executor/tuptable.h"
 #include "lib/ilist.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
-#include "storage/lmgr.h"
-#include "utils/lsyscache.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-#include "compat.h"
 #include "errors.h"
 #include "once.h"
 
@@ -92,7 +86,6 @@ typedef struct OnceRow
 	SubTransactionId subid;
 	Oid			relid;
 	const IdemOnceTable *table;
-	bool		has_warned;
 
 	/* marked */
 	bool		owns_mark;		/* else it is a pending one */
@@ -312,50 +305,22 @@ row_is_gone(const OnceRow *row)
 }
 
 /*
- * Warns once in a statement where a row is skipped although nothing is there
- * that it could repeat: that is what restoring keys before rows looks like.
+ * A dump's keys are there before its rows where data only is restored into
+ * tables that have their triggers, and every row would be lost.  What a dump
+ * sets in the session that restores it tells.
  */
 static void
-row_warn_of_emptiness(OnceRow *row, Relation rel)
+row_check_restore(Relation rel)
 {
-	List	   *relids = NIL;
-	ListCell   *lc;
-	Oid			root = RelationGetRelid(rel);
-
-	if (row->has_warned)
+	if (check_function_bodies)
 		return;
-	row->has_warned = true;
-	if (RelationGetNumberOfBlocks(rel) > 0)
-		return;
-	if (rel->rd_rel->relispartition)
-	{
-		root = llast_oid(get_partition_ancestors(root));
-		relids = find_all_inheritors(root, NoLock, NULL);
-	}
-	foreach(lc, relids)
-	{
-		Oid			relid = lfirst_oid(lc);
-		Relation	part;
-		bool		empty;
-
-		if (!RELKIND_HAS_STORAGE(get_rel_relkind(relid)))
-			continue;
-		/* not worth a wait */
-		if (!ConditionalLockRelationOid(relid, AccessShareLock))
-			return;
-		part = try_relation_open(relid, NoLock);
-		if (part == NULL)
-			continue;
-		empty = RelationGetNumberOfBlocks(part) == 0;
-		relation_close(part, NoLock);
-		if (!empty)
-			return;
-	}
-	ereport(WARNING,
-			(errmsg("a row was skipped though table \"%s\" is empty",
-					get_rel_name(root)),
-			 errdetail("Its key was spent before the table was emptied, or restored before the rows."),
-			 errhint("Restore data only with --disable-triggers."),
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_MISUSE),
+			 errmsg("a row of table \"%s\" was to be skipped while a dump is restored",
+					RelationGetRelationName(rel)),
+			 errdetail("Its key is there already, as all are where keys are restored before rows."),
+			 errhint("Restore data with --disable-triggers, or disable the table's triggers meanwhile.  Where rows are to be skipped, set \"check_function_bodies\" to on."),
+			 errtable(rel),
 			 errhidestmt(true)));
 }
 
@@ -404,7 +369,7 @@ once_before_insert(TriggerData *trigdata, FmgrInfo *flinfo)
 					 errdetail("A trigger changed the key of a row that an UPDATE moves to another partition."),
 					 errtable(rel),
 					 errhidestmt(true)));
-		row_warn_of_emptiness(row, rel);
+		row_check_restore(rel);
 		return NULL;
 	}
 	row_set_kind(row, ROW_MARKED);
@@ -481,6 +446,8 @@ idem_once_row(PG_FUNCTION_ARGS)
 	{
 		row_clear(row_of_statement(fcinfo->flinfo));
 		idem_mark_end_statement(true);
+		/* reports a trigger that is missing */
+		(void) idem_once_table(trigdata->tg_relation);
 	}
 	else if (!TRIGGER_FIRED_AFTER(trigdata->tg_event))
 		ereport(ERROR,
@@ -496,7 +463,9 @@ inserted_report_invalid(void)
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("cannot accept a value of type %s", "idem_inserted"),
-			 errdetail("It stands for a row that is just being inserted, in the triggers of idem_attach_once() only."),
+			 errdetail("It stands for a row that is just being inserted, and that trigger \"%s\" has looked at.",
+					   IDEM_ONCE_TRIGGER),
+			 errhint("If a table's trigger is missing or disabled, call idem_detach_once() and idem_attach_once() for it."),
 			 errhidestmt(true)));
 }
 
@@ -559,30 +528,12 @@ inserted_verify(Oid relid, ItemPointer tid)
 }
 
 /*
- * A cast without a row under way: typed by somebody, or the trigger that looks
- * at the row first is missing, which idem_once_table() reports.
+ * The row at this place, in the table whose row was looked at last, has just
+ * been inserted.  Without one under way this was typed by somebody, or the
+ * trigger that looks at rows first is missing.
  */
 static void
-inserted_report_stray(Oid relid)
-{
-	Relation	rel;
-	LOCKTAG		tag;
-
-	SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
-	if (IDEM_LOCK_HELD_BY_ME(&tag, RowExclusiveLock))
-	{
-		rel = RelationIdGetRelation(relid);
-		if (RelationIsValid(rel) && idem_once_is_attached(rel))
-			(void) idem_once_table(rel);
-	}
-	inserted_report_invalid();
-}
-
-/*
- * The row at this place has just been inserted.
- */
-static void
-once_inserted(Oid relid, ItemPointer tid)
+once_inserted(ItemPointer tid)
 {
 	OnceRow    *row = NULL;
 	dlist_iter	iter;
@@ -590,18 +541,18 @@ once_inserted(Oid relid, ItemPointer tid)
 	dlist_foreach(iter, &rows)
 	{
 		row = dlist_container(OnceRow, node, iter.cur);
-		if (row_is_under_way(row) && row->relid == relid)
+		if (row_is_under_way(row))
 			break;
 		row = NULL;
 	}
 	if (row == NULL)
-		inserted_report_stray(relid);
+		inserted_report_invalid();
 
 	if (row->kind != ROW_MOVED &&
 		(nunderway > 1 || !row->table->is_last ||
 		 row->subid != GetCurrentSubTransactionId() ||
 		 (row->kind == ROW_MARKED && !row->owns_mark)))
-		inserted_verify(relid, tid);
+		inserted_verify(row->relid, tid);
 	row->owns_mark = false;
 	row_set_kind(row, ROW_NONE);
 }
@@ -625,21 +576,24 @@ inserted_parse(const char **place, char end)
 
 /*
  * idem_inserted_in(cstring) -> idem_inserted: for the WHEN clause of trigger
- * ~idem_once_done, from the text of tableoid and ctid.
+ * ~idem_once_done, from the text of ctid.
  */
 Datum
 idem_inserted_in(PG_FUNCTION_ARGS)
 {
 	const char *place = PG_GETARG_CSTRING(0);
-	uint32		relid = inserted_parse(&place, '(');
-	uint32		block = inserted_parse(&place, ',');
-	uint32		offset = inserted_parse(&place, ')');
+	uint32		block;
+	uint32		offset;
 	ItemPointerData tid;
 
+	if (*place++ != '(')
+		inserted_report_invalid();
+	block = inserted_parse(&place, ',');
+	offset = inserted_parse(&place, ')');
 	if (*place != '\0' || offset > PG_UINT16_MAX)
 		inserted_report_invalid();
 	ItemPointerSet(&tid, block, (OffsetNumber) offset);
-	once_inserted(relid, &tid);
+	once_inserted(&tid);
 	PG_RETURN_CHAR('\1');
 }
 

@@ -169,8 +169,8 @@ idem_registry_read(IdemStore *store, text *scope, text *key,
 /*
  * Whole seconds from now to then, rounded up, at least one.
  */
-static int
-registry_seconds(TimestampTz now, TimestampTz then)
+int
+idem_registry_seconds(TimestampTz now, TimestampTz then)
 {
 	int64		seconds = (then - now + USECS_PER_SEC - 1) / USECS_PER_SEC;
 
@@ -231,7 +231,7 @@ registry_judge(const IdemRequest *request, const IdemClaim *claim,
 			return;
 		}
 		verdict->outcome = IDEM_OUT_IN_PROGRESS;
-		verdict->retry_after = registry_seconds(now, until);
+		verdict->retry_after = idem_registry_seconds(now, until);
 		if (idem_row_hold(row) == IDEM_HOLD_SESSION &&
 			idem_session_is_mine(DatumGetInt64(row->values[IDEM_COL_FENCE])))
 			verdict->own = true;

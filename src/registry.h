@@ -66,6 +66,7 @@ extern IdemBatchKey *idem_registry_sort_keys(Datum *keys, bool *nulls,
 											 int nkeys);
 extern void idem_registry_parse_wait(const Interval *span, IdemWait *wait);
 extern void idem_registry_check_rounds(int rounds);
+extern int	idem_registry_seconds(TimestampTz now, TimestampTz then);
 extern bool idem_row_is_in_progress(const IdemRow *row);
 extern IdemState idem_row_state(const IdemRow *row);
 extern IdemHold idem_row_hold(const IdemRow *row);

@@ -27,6 +27,7 @@
 
 #include "access/htup_details.h"
 #include "access/sysattr.h"
+#include "access/tupmacs.h"
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_trigger.h"
@@ -58,7 +59,7 @@ typedef struct VersionSlot
 	bool		valid;
 	bool		found;
 	IdemVersion version;
-}			VersionSlot;
+} VersionSlot;
 
 /* kept by the trigger for the length of a statement */
 typedef struct VersionCheck
@@ -66,7 +67,7 @@ typedef struct VersionCheck
 	IdemVersion version;
 	int64		max;
 	void	   *domain;			/* of domain_check() */
-}			VersionCheck;
+} VersionCheck;
 
 static HTAB *versions;
 
@@ -128,8 +129,8 @@ idem_rowversion_to_datum(int64 value, Oid base)
  * Whether a trigger function is the one in this file, whatever its name and
  * schema.
  */
-bool
-idem_rowversion_is_ours(Oid function)
+static bool
+rowversion_is_ours(Oid function)
 {
 	FmgrInfo	flinfo;
 
@@ -138,11 +139,11 @@ idem_rowversion_is_ours(Oid function)
 }
 
 /*
- * Whether it is one of idem's trigger functions, none of which changes a
- * version.  Only a superuser makes functions in C.
+ * Whether it is one of idem's trigger functions, in its schema; none of them
+ * changes a version.  Only a superuser makes functions in C.
  */
-static bool
-rowversion_is_harmless(Oid function, Oid schema)
+bool
+idem_rowversion_is_harmless(Oid function, Oid schema)
 {
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	Form_pg_proc form;
@@ -173,7 +174,7 @@ rowversion_refuse_trigger(Relation rel, const char *name)
  */
 static void
 rowversion_take_columns(Relation rel, const Trigger *trigger,
-						IdemVersion * version)
+						IdemVersion *version)
 {
 	List	   *vars;
 	ListCell   *lc;
@@ -210,7 +211,7 @@ rowversion_take_columns(Relation rel, const Trigger *trigger,
 
 static void
 rowversion_take_options(Relation rel, const Trigger *trigger,
-						IdemVersion * version)
+						IdemVersion *version)
 {
 	if (trigger->tgnargs < 1)
 		rowversion_refuse_trigger(rel, trigger->tgname);
@@ -243,15 +244,15 @@ rowversion_is_later(const Trigger *trigger, const Trigger *ours)
 		 trigger->tgenabled == TRIGGER_FIRES_ALWAYS ||
 		 (trigger->tgenabled == TRIGGER_FIRES_ON_REPLICA &&
 		  ours->tgenabled != TRIGGER_FIRES_ON_ORIGIN)) &&
-		!rowversion_is_harmless(trigger->tgfoid,
-								get_func_namespace(ours->tgfoid));
+		!idem_rowversion_is_harmless(trigger->tgfoid,
+									 get_func_namespace(ours->tgfoid));
 }
 
 /*
  * Reads the table's triggers.  False if none of them keeps a version.
  */
 static bool
-rowversion_read(Relation rel, IdemVersion * version)
+rowversion_read(Relation rel, IdemVersion *version)
 {
 	TriggerDesc *desc = rel->trigdesc;
 	const Trigger *ours = NULL;
@@ -271,7 +272,7 @@ rowversion_read(Relation rel, IdemVersion * version)
 		else if (TRIGGER_FOR_BEFORE(trigger->tgtype) &&
 				 TRIGGER_FOR_ROW(trigger->tgtype) &&
 				 TRIGGER_FOR_UPDATE(trigger->tgtype) &&
-				 idem_rowversion_is_ours(trigger->tgfoid))
+				 rowversion_is_ours(trigger->tgfoid))
 		{
 			ours = trigger;
 			version->trigger = trigger->tgoid;
@@ -311,7 +312,7 @@ rowversion_slot(Oid relid)
  * What was declared of the table.  False if nothing was.
  */
 bool
-idem_rowversion_find(Relation rel, IdemVersion * version)
+idem_rowversion_find(Relation rel, IdemVersion *version)
 {
 	VersionSlot *slot = rowversion_slot(RelationGetRelid(rel));
 
@@ -395,7 +396,7 @@ rowversion_begin(FunctionCallInfo fcinfo)
 }
 
 static void
-rowversion_report_stale(TriggerData *td, const IdemVersion * version,
+rowversion_report_stale(TriggerData *td, const IdemVersion *version,
 						int64 current, bool isnull, int64 given)
 {
 	ereport(ERROR,
@@ -417,7 +418,7 @@ rowversion_report_stale(TriggerData *td, const IdemVersion * version,
 }
 
 static void
-rowversion_report_missing(TriggerData *td, const IdemVersion * version)
+rowversion_report_missing(TriggerData *td, const IdemVersion *version)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_VERSION_MISSING),
@@ -437,7 +438,7 @@ rowversion_report_missing(TriggerData *td, const IdemVersion * version)
  * Generated columns follow the others, and are not computed yet.
  */
 static bool
-rowversion_only_ignored(TriggerData *td, const IdemVersion * version)
+rowversion_only_ignored(TriggerData *td, const IdemVersion *version)
 {
 	TupleDesc	desc = RelationGetDescr(td->tg_relation);
 
@@ -463,22 +464,82 @@ rowversion_only_ignored(TriggerData *td, const IdemVersion * version)
 }
 
 /*
- * The version that the new row gets.
+ * Where the column's value is in the tuple; NULL if it is null, or comes from
+ * a default that the tuple is older than.
+ */
+static char *
+rowversion_locate(HeapTuple tuple, TupleDesc desc, AttrNumber column)
+{
+	HeapTupleHeader header = tuple->t_data;
+	char	   *data = (char *) header + header->t_hoff;
+	bool		has_nulls = HeapTupleHasNulls(tuple);
+	Size		offset = 0;
+
+	if (HeapTupleHeaderGetNatts(header) < column ||
+		(has_nulls && att_isnull(column - 1, header->t_bits)))
+		return NULL;
+	for (int i = 0;; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (has_nulls && att_isnull(i, header->t_bits))
+			continue;
+		offset = att_align_pointer(offset, att->attalign, att->attlen,
+								   data + offset);
+		if (i == column - 1)
+			return data + offset;
+		offset = att_addlength_pointer(offset, att->attlen, data + offset);
+	}
+}
+
+static int64
+rowversion_fetch(HeapTuple tuple, TupleDesc desc, const IdemVersion *version,
+				 bool *isnull)
+{
+	char	   *place = rowversion_locate(tuple, desc, version->column);
+	Datum		datum;
+
+	if (place != NULL)
+	{
+		*isnull = false;
+		return version->base == INT8OID ? *(int64 *) place :
+			version->base == INT4OID ? *(int32 *) place : *(int16 *) place;
+	}
+	datum = heap_getattr(tuple, version->column, desc, isnull);
+	return *isnull ? 0 : idem_rowversion_from_datum(datum, version->base);
+}
+
+/*
+ * The new row with the version that it gets.  Writing one number into a copy
+ * takes a third of the time of forming the tuple anew.
  */
 static HeapTuple
-rowversion_set(TriggerData *td, VersionCheck * check, int64 value)
+rowversion_set(TriggerData *td, VersionCheck *check, int64 value)
 {
-	const		IdemVersion *version = &check->version;
+	const IdemVersion *version = &check->version;
+	TupleDesc	desc = RelationGetDescr(td->tg_relation);
 	int			column = version->column;
 	Datum		datum = idem_rowversion_to_datum(value, version->base);
 	bool		isnull = false;
+	HeapTuple	tuple;
+	char	   *place;
 
 	if (version->type != version->base)
 		domain_check(datum, false, version->type, &check->domain,
 					 CurrentMemoryContext);
-	return heap_modify_tuple_by_cols(td->tg_newtuple,
-									 RelationGetDescr(td->tg_relation), 1,
-									 &column, &datum, &isnull);
+	place = rowversion_locate(td->tg_newtuple, desc, column);
+	if (place == NULL)
+		return heap_modify_tuple_by_cols(td->tg_newtuple, desc, 1, &column,
+										 &datum, &isnull);
+	tuple = heap_copytuple(td->tg_newtuple);
+	place = (char *) tuple->t_data + (place - (char *) td->tg_newtuple->t_data);
+	if (version->base == INT8OID)
+		*(int64 *) place = value;
+	else if (version->base == INT4OID)
+		*(int32 *) place = (int32) value;
+	else
+		*(int16 *) place = (int16) value;
+	return tuple;
 }
 
 /*
@@ -489,10 +550,9 @@ idem_rowversion(PG_FUNCTION_ARGS)
 {
 	TriggerData *td = (TriggerData *) fcinfo->context;
 	VersionCheck *check = (VersionCheck *) fcinfo->flinfo->fn_extra;
-	const		IdemVersion *version;
+	const IdemVersion *version;
 	TupleDesc	desc;
 	Form_pg_attribute att;
-	Datum		datum;
 	bool		oldnull;
 	bool		newnull;
 	bool		listed;
@@ -508,10 +568,8 @@ idem_rowversion(PG_FUNCTION_ARGS)
 		elog(ERROR, "version column changed during a statement");
 
 	/* only rows from before NOT NULL was dropped have none */
-	datum = heap_getattr(td->tg_trigtuple, version->column, desc, &oldnull);
-	old = oldnull ? 0 : idem_rowversion_from_datum(datum, version->base);
-	datum = heap_getattr(td->tg_newtuple, version->column, desc, &newnull);
-	new = newnull ? 0 : idem_rowversion_from_datum(datum, version->base);
+	old = rowversion_fetch(td->tg_trigtuple, desc, version, &oldnull);
+	new = rowversion_fetch(td->tg_newtuple, desc, version, &newnull);
 	listed = bms_is_member(version->column - FirstLowInvalidHeapAttributeNumber,
 						   td->tg_updatedcols);
 

@@ -23,13 +23,13 @@ typedef struct IdemVersion
 	bool		retryable;
 	Bitmapset  *ignored;		/* columns, by number */
 	char		later[NAMEDATALEN]; /* a trigger that could undo it, or "" */
-}			IdemVersion;
+} IdemVersion;
 
 extern void idem_rowversion_init(void);
-extern bool idem_rowversion_find(Relation rel, IdemVersion * version);
+extern bool idem_rowversion_find(Relation rel, IdemVersion *version);
 extern int64 idem_rowversion_from_datum(Datum value, Oid base);
 extern Datum idem_rowversion_to_datum(int64 value, Oid base);
 extern int64 idem_rowversion_max(Oid base);
-extern bool idem_rowversion_is_ours(Oid function);
+extern bool idem_rowversion_is_harmless(Oid function, Oid schema);
 
 #endif							/* IDEM_ROWVERSION_H */

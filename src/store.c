@@ -202,6 +202,17 @@ idem_store_presume_absent(IdemStore *store)
 }
 
 /*
+ * Before many inserts in a row: the page that they go to stays pinned until
+ * the store is closed.
+ */
+void
+idem_store_expect_many(IdemStore *store)
+{
+	if (store->direct)
+		idem_heap_expect_many(store);
+}
+
+/*
  * Whether the transaction's own snapshot already sees this version, so that
  * work based on that snapshot is not older than what the row stands for.
  */

@@ -84,6 +84,7 @@ extern bool idem_store_read(IdemStore *store, text *scope, text *key,
 extern bool idem_store_read_at(IdemStore *store, ItemPointer tid,
 							   text *scope, text *key, IdemRow *row);
 extern void idem_store_presume_absent(IdemStore *store);
+extern void idem_store_expect_many(IdemStore *store);
 extern bool idem_store_snapshot_sees(IdemStore *store, const IdemRow *row);
 extern IdemStoreResult idem_store_insert(IdemStore *store, IdemRow *row,
 										 const IdemWait *wait);
@@ -98,6 +99,7 @@ extern IdemStoreResult idem_store_delete(IdemStore *store,
 extern bool idem_heap_suitable(Relation rel);
 extern void idem_heap_open(IdemStore *store, LOCKMODE lockmode);
 extern void idem_heap_close(IdemStore *store);
+extern void idem_heap_expect_many(IdemStore *store);
 extern bool idem_heap_read(IdemStore *store, text *scope, text *key,
 						   bool sure, IdemRow *row);
 extern bool idem_heap_read_at(IdemStore *store, ItemPointer tid,

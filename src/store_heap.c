@@ -36,6 +36,12 @@ idem_heap_close(IdemStore *store)
 	idem_direct_close(&store->heap);
 }
 
+void
+idem_heap_expect_many(IdemStore *store)
+{
+	idem_direct_expect_many(&store->heap);
+}
+
 static void
 heap_note_place(HeapTuple tuple, IdemRow *row)
 {

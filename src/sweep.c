@@ -101,7 +101,13 @@ static IdemSweepKind kinds[] =
 				"expires_at OPERATOR(pg_catalog.<=) $3"),
 	SWEEP_WHERE("token", IDEM_REL_TOKEN,
 				"expires_at OPERATOR(pg_catalog.<=)"
-				" ($3 OPERATOR(pg_catalog.-) '24 h'::pg_catalog.interval)")
+				" ($3 OPERATOR(pg_catalog.-) '24 h'::pg_catalog.interval)"),
+	SWEEP_WHERE("lease", IDEM_REL_LEASE,
+				"until OPERATOR(pg_catalog.<=) ($3 OPERATOR(pg_catalog.-)"
+				" CASE WHEN released THEN '1 h'::pg_catalog.interval"
+				" ELSE '24 h'::pg_catalog.interval END)"),
+	SWEEP_WHERE("window_hit", IDEM_REL_WINDOW_HIT,
+				"expires_at OPERATOR(pg_catalog.<=) $3")
 };
 
 #define NKINDS		lengthof(kinds)

@@ -44,7 +44,7 @@ typedef struct IdemTarget
 	Oid		   *types;			/* what values have: domains' base types */
 	char	  **operators;		/* of equality, qualified */
 
-	/* of target.c */
+	/* target.c's own */
 	char	   *condition;
 	List	   *plans;
 	MemoryContext context;
@@ -53,16 +53,10 @@ typedef struct IdemTarget
 /* room for a key's values */
 #define IDEM_TARGET_MAXKEYS		INDEX_MAX_KEYS
 
+/* target.c */
 extern void idem_target_init(void);
 extern IdemTarget *idem_target_find(Oid relid);
 extern IdemTarget *idem_target_open(Oid relid, LOCKMODE lockmode);
-extern void idem_target_take_id(const IdemTarget *target,
-								FunctionCallInfo fcinfo, int argno,
-								Datum *values);
-extern void idem_target_convert(const IdemTarget *target, Datum id, Oid type,
-								Datum *values);
-extern Jsonb *idem_target_print(const IdemTarget *target,
-								const Datum *values);
 extern struct _SPI_plan *idem_target_plan(IdemTarget *target,
 										  const char *head,
 										  const char *middle,
@@ -70,5 +64,14 @@ extern struct _SPI_plan *idem_target_plan(IdemTarget *target,
 										  const Oid *extra_types);
 extern void idem_target_run(struct _SPI_plan *plan, Datum *values,
 							const char *nulls);
+
+/* target_id.c */
+extern void idem_target_take_id(const IdemTarget *target,
+								FunctionCallInfo fcinfo, int argno,
+								Datum *values);
+extern void idem_target_convert(const IdemTarget *target, Datum id, Oid type,
+								Datum *values);
+extern Jsonb *idem_target_print(const IdemTarget *target,
+								const Datum *values);
 
 #endif							/* IDEM_TARGET_H */

@@ -167,10 +167,10 @@ version_check_column(Relation rel, const char *name)
 
 /*
  * The later of the given name and the names of triggers that fire before the
- * row is updated, of which there may be more in partitions.
+ * row is updated, idem's own aside; partitions may have more of them.
  */
 static const char *
-version_last_trigger(Relation rel, const char *name)
+version_last_trigger(Relation rel, Oid schema, const char *name)
 {
 	TriggerDesc *desc = rel->trigdesc;
 
@@ -181,7 +181,8 @@ version_last_trigger(Relation rel, const char *name)
 		if (TRIGGER_FOR_BEFORE(trigger->tgtype) &&
 			TRIGGER_FOR_ROW(trigger->tgtype) &&
 			TRIGGER_FOR_UPDATE(trigger->tgtype) &&
-			strcmp(trigger->tgname, name) > 0)
+			strcmp(trigger->tgname, name) > 0 &&
+			!idem_rowversion_is_harmless(trigger->tgfoid, schema))
 			name = pstrdup(trigger->tgname);
 	}
 	return name;
@@ -191,7 +192,7 @@ version_last_trigger(Relation rel, const char *name)
  * A name that sorts behind all of them.
  */
 static const char *
-version_choose_name(Relation rel)
+version_choose_name(Relation rel, Oid schema)
 {
 	const char *last = TRIGGER_NAME;
 	List	   *relids = find_all_inheritors(RelationGetRelid(rel),
@@ -212,7 +213,7 @@ version_choose_name(Relation rel)
 			lfirst_oid(lc) != RelationGetRelid(rel))
 			continue;
 		member = table_open(lfirst_oid(lc), NoLock);
-		last = version_last_trigger(member, last);
+		last = version_last_trigger(member, schema, last);
 		table_close(member, NoLock);
 	}
 	if (strcmp(last, TRIGGER_NAME) == 0)
@@ -301,6 +302,7 @@ idem_attach_version(PG_FUNCTION_ARGS)
 	text_to_cstring(PG_GETARG_TEXT_PP(2));
 	bool		strict = !PG_ARGISNULL(3) && PG_GETARG_BOOL(3);
 	bool		retryable = !PG_ARGISNULL(4) && PG_GETARG_BOOL(4);
+	Oid			schema = get_func_namespace(fcinfo->flinfo->fn_oid);
 	ArrayType  *ignore = PG_ARGISNULL(5) ? NULL : PG_GETARG_ARRAYTYPE_P(5);
 
 	if (PG_ARGISNULL(0))
@@ -329,11 +331,11 @@ idem_attach_version(PG_FUNCTION_ARGS)
 
 	initStringInfo(&statement);
 	appendStringInfo(&statement, "CREATE TRIGGER %s BEFORE UPDATE ON %s FOR EACH ROW",
-					 quote_identifier(version_choose_name(rel)),
+					 quote_identifier(version_choose_name(rel, schema)),
 					 version_qualified_name(rel));
 	version_add_when(&statement, rel, column, ignore);
 	appendStringInfo(&statement, " EXECUTE FUNCTION %s.idem_rowversion('%s'%s%s)",
-					 quote_identifier(get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid))),
+					 quote_identifier(get_namespace_name(schema)),
 					 mode, strict ? ", 'strict'" : "",
 					 retryable ? ", 'retryable'" : "");
 	table_close(rel, NoLock);

@@ -414,23 +414,27 @@ Datum
 idem_twin(PG_FUNCTION_ARGS)
 {
 	IdemCall	call;
-	IdemRow		recorded;
 	TwinResult	result;
 	Datum		values[FUNC_MAX_ARGS];
 	bool		nulls[FUNC_MAX_ARGS];
-	Oid			function = PG_ARGISNULL(0) ? InvalidOid : PG_GETARG_OID(0);
 
 	idem_call_prepare(&call, PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1),
-					  PG_ARGISNULL(0) ? NULL : &function, NULL);
-	twin_prepare_result(&result, fcinfo, &call.function);
-	call.arguments = twin_take_arguments(fcinfo, &call.function,
+					  NULL);
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"function\" is missing"),
+				 errhidestmt(true)));
+	call.function = idem_function_acquire(PG_GETARG_OID(0));
+	twin_prepare_result(&result, fcinfo, call.function);
+	call.arguments = twin_take_arguments(fcinfo, call.function,
 										 values, nulls);
 
-	if (!idem_call_begin(&call, &recorded))
-		twin_replay(&result, &recorded);
+	if (!idem_call_begin(&call))
+		twin_replay(&result, &call.row);
 	else
 	{
-		idem_function_json_begin(&result.json, &call.function);
+		idem_function_json_begin(&result.json, call.function);
 		idem_call_run(&call, values, nulls, twin_take_value, &result);
 		idem_call_end(&call, idem_function_json_end(&result.json),
 					  twin_record_result(&result));
@@ -554,7 +558,7 @@ wrap_is_twin(const IdemFunction *function, const char *schema,
 Datum
 idem_wrap(PG_FUNCTION_ARGS)
 {
-	IdemFunction function;
+	IdemFunction *function;
 	char	   *schema;
 	char	   *name;
 	char	   *body;
@@ -570,40 +574,40 @@ idem_wrap(PG_FUNCTION_ARGS)
 				 errmsg("argument \"function\" is missing"),
 				 errhidestmt(true)));
 	PreventCommandIfReadOnly("idem_wrap()");
-	idem_function_lookup(PG_GETARG_OID(0), &function);
-	if (function.nargs >= FUNC_MAX_ARGS - 1)
+	function = idem_function_acquire(PG_GETARG_OID(0));
+	if (function->nargs >= FUNC_MAX_ARGS - 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_TOO_MANY_ARGUMENTS),
 				 errmsg("function %s has no room for one more parameter",
-						function.identity)));
-	for (int i = 0; i < function.nargs; i++)
+						function->identity)));
+	for (int i = 0; i < function->nargs; i++)
 	{
-		if (function.argnames[i] != NULL &&
-			strcmp(function.argnames[i], KEY_PARAMETER) == 0)
+		if (function->argnames[i] != NULL &&
+			strcmp(function->argnames[i], KEY_PARAMETER) == 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 					 errmsg("function %s has a parameter \"%s\" already",
-							function.identity, KEY_PARAMETER)));
+							function->identity, KEY_PARAMETER)));
 	}
-	wrap_choose_name(function.oid,
+	wrap_choose_name(function->oid,
 					 PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1),
 					 &schema, &name);
 
 	/* so that every type in the text below is qualified */
 	nestlevel = twin_pin_settings();
-	body = wrap_body(&function, get_func_namespace(fcinfo->flinfo->fn_oid));
+	body = wrap_body(function, get_func_namespace(fcinfo->flinfo->fn_oid));
 	parameters = TextDatumGetCString(DirectFunctionCall1(pg_get_function_arguments,
-														 ObjectIdGetDatum(function.oid)));
+														 ObjectIdGetDatum(function->oid)));
 	initStringInfo(&command);
 	appendStringInfo(&command,
 					 "CREATE %sFUNCTION %s(" KEY_PARAMETER " pg_catalog.text%s%s)"
 					 " RETURNS %s LANGUAGE sql VOLATILE PARALLEL UNSAFE AS %s",
-					 wrap_is_twin(&function, schema, name, body) ?
+					 wrap_is_twin(function, schema, name, body) ?
 					 "OR REPLACE " : "",
 					 quote_qualified_identifier(schema, name),
 					 parameters[0] != '\0' ? ", " : "", parameters,
 					 TextDatumGetCString(DirectFunctionCall1(pg_get_function_result,
-															 ObjectIdGetDatum(function.oid))),
+															 ObjectIdGetDatum(function->oid))),
 					 quote_literal_cstr(body));
 	SPI_connect();
 	if (SPI_execute(command.data, false, 0) != SPI_OK_UTILITY)
@@ -613,9 +617,9 @@ idem_wrap(PG_FUNCTION_ARGS)
 	initStringInfo(&signature);
 	appendStringInfo(&signature, "%s(pg_catalog.text",
 					 quote_qualified_identifier(schema, name));
-	for (int i = 0; i < function.nargs; i++)
+	for (int i = 0; i < function->nargs; i++)
 		appendStringInfo(&signature, ",%s",
-						 format_type_be_qualified(function.argtypes[i]));
+						 format_type_be_qualified(function->argtypes[i]));
 	appendStringInfoChar(&signature, ')');
 	twin = DirectFunctionCall1(regprocedurein, CStringGetDatum(signature.data));
 	AtEOXact_GUC(true, nestlevel);

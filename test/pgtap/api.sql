@@ -12,6 +12,14 @@ CREATE TEMP TABLE expected (
 	name text, args text, result text, volatile "char", parallel "char", strict boolean
 );
 INSERT INTO expected VALUES
+('idem_lease_acquire', 'name text, lease interval, wait interval DEFAULT ''00:00:00''::interval, owner text DEFAULT NULL::text', 'idem_lease_acquired', 'v', 'u', false),
+('idem_lease_renew', 'name text, lease interval, fence bigint', 'idem_lease_renewed', 'v', 'u', false),
+('idem_lease_release', 'name text, fence bigint', 'text', 'v', 'u', false),
+('idem_lease_guard', 'name text, fence bigint', 'boolean', 'v', 'u', false),
+('idem_lease_break', 'name text', 'boolean', 'v', 'u', false),
+('idem_attach_fence', 'table_name regclass, column_name name', 'boolean', 'v', 'u', false),
+('idem_detach_fence', 'table_name regclass, column_name name', 'boolean', 'v', 'u', false),
+('idem_fence_check', '', 'trigger', 'v', 'u', false),
 ('idem_key', '', 'text', 's', 's', false),
 ('idem_claim', 'key text DEFAULT idem_key(), request jsonb DEFAULT NULL::jsonb, scope text DEFAULT NULL::text, hold text DEFAULT NULL::text, lease interval DEFAULT NULL::interval, ttl interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval', 'idem_claimed', 'v', 'u', false),
 ('idem_complete', 'key text DEFAULT idem_key(), response text DEFAULT NULL::text, scope text DEFAULT NULL::text, fence bigint DEFAULT NULL::bigint, code integer DEFAULT NULL::integer', 'boolean', 'v', 'u', false),
@@ -49,6 +57,7 @@ INSERT INTO expected VALUES
 ('idem_not_initial', 'value "any", machine text', 'boolean', 's', 'u', false),
 ('idem_attach_version', 'table_name regclass, column_name name, mode text DEFAULT ''read''::text, strict boolean DEFAULT false, retryable boolean DEFAULT false, ignore name[] DEFAULT NULL::name[]', 'boolean', 'v', 'u', false),
 ('idem_detach_version', 'table_name regclass', 'boolean', 'v', 'u', false),
+('idem_window', 'key text, span interval, scope text DEFAULT NULL::text, max integer DEFAULT 1, wait interval DEFAULT NULL::interval', 'idem_windowed', 'v', 'u', false),
 ('idem_update', 'table_name regclass, id "any", version bigint, changes jsonb', 'idem_versioned', 'v', 'u', false),
 ('idem_update', 'table_name regclass, id text, version bigint, changes jsonb', 'idem_versioned', 'v', 'u', false),
 ('idem_delete', 'table_name regclass, id "any", version bigint', 'idem_versioned', 'v', 'u', false),
@@ -74,6 +83,9 @@ FROM (SELECT DISTINCT name FROM expected) AS e ORDER BY name;
 CREATE TEMP VIEW claim AS SELECT * FROM idem_claim('k');
 CREATE TEMP VIEW lookup AS SELECT * FROM idem_lookup('k');
 CREATE TEMP VIEW unfinished AS SELECT * FROM idem_unfinished();
+CREATE TEMP VIEW lease_acquired AS SELECT * FROM idem_lease_acquire('k', '1 h');
+CREATE TEMP VIEW lease_renewed AS SELECT * FROM idem_lease_renew('k', '1 h', 1);
+CREATE TEMP VIEW windowed AS SELECT * FROM idem_window('k', '1 s');
 CREATE TEMP VIEW versioned AS SELECT * FROM idem_update('pg_class', 'a', 1, '{}');
 CREATE TEMP VIEW sweep AS SELECT * FROM idem_sweep();
 CREATE FUNCTION pg_temp.columns(relation text) RETURNS text LANGUAGE sql AS $$
@@ -87,6 +99,11 @@ SELECT is(pg_temp.columns('lookup'),
 	'outcome text, attempt integer, step text, progress jsonb, response text, code integer, created_at timestamp with time zone, finished_at timestamp with time zone, expires_at timestamp with time zone',
 	'columns of idem_lookup');
 SELECT is(pg_temp.columns('unfinished'), 'scope text, key text', 'columns of idem_unfinished');
+SELECT is(pg_temp.columns('lease_acquired'),
+	'run boolean, outcome text, fence bigint, until timestamp with time zone, retry_after integer',
+	'columns of idem_lease_acquire');
+SELECT is(pg_temp.columns('lease_renewed'), 'outcome text, until timestamp with time zone', 'columns of idem_lease_renew');
+SELECT is(pg_temp.columns('windowed'), 'allowed boolean, count integer, retry_after integer', 'columns of idem_window');
 SELECT is(pg_temp.columns('versioned'), 'outcome text, version bigint, current jsonb', 'columns of idem_update');
 SELECT is(pg_temp.columns('sweep'), 'kind text, removed bigint', 'columns of idem_sweep');
 

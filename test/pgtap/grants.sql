@@ -35,14 +35,16 @@ INSERT INTO verbs
 SELECT 'app', unnest(ARRAY['idem_key', 'idem_claim', 'idem_claim_key', 'idem_complete', 'idem_fail',
 	'idem_retry', 'idem_release', 'idem_renew', 'idem_step', 'idem_lookup',
 	'idem_once', 'idem_once_many', 'idem_unfinished', 'idem_canonical',
-	'idem_fingerprint', 'idem_child', 'idem_call', 'idem_twin', 'idem_wrap',
-	'idem_update', 'idem_delete'])
+	'idem_fingerprint', 'idem_child', 'idem_call', 'idem_twin', 'idem_wrap', 'idem_window',
+	'idem_update', 'idem_delete',
+	'idem_lease_acquire', 'idem_lease_renew', 'idem_lease_release', 'idem_lease_guard'])
 UNION ALL
 SELECT 'operator', unnest(ARRAY['idem_forget', 'idem_reopen', 'idem_import',
 	'idem_import_many', 'idem_sweep', 'idem_fence_advance',
 	'idem_attach_once', 'idem_detach_once', 'idem_once_row',
 	'idem_attach_version', 'idem_detach_version', 'idem_rowversion',
-	'idem_attach', 'idem_detach', 'idem_verify', 'idem_guard', 'idem_not_initial'])
+	'idem_attach', 'idem_detach', 'idem_verify', 'idem_guard', 'idem_not_initial',
+	'idem_lease_break', 'idem_attach_fence', 'idem_detach_fence', 'idem_fence_check'])
 UNION ALL
 SELECT 'owner', unnest(ARRAY['idem_grant', 'idem_revoke']);
 
@@ -97,6 +99,9 @@ SELECT ok(NOT EXISTS (
 	AND NOT has_type_privilege('regress_idem_app', oid, 'USAGE')),
 	'app may use the result type');
 SELECT ok(has_table_privilege('regress_idem_ops', 'idem.held', 'SELECT'), 'operators see idem.held');
+SELECT ok(has_table_privilege('regress_idem_ops', 'idem.lease_held', 'SELECT'), 'operators see idem.lease_held');
+SELECT ok(NOT has_table_privilege('regress_idem_ops', 'idem.lease', 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE'), 'but not idem.lease');
+SELECT ok(NOT has_table_privilege('regress_idem_app', 'idem.lease', 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE'), 'nor does app');
 SELECT ok(NOT has_table_privilege('regress_idem_app', 'idem.held', 'SELECT'), 'app does not');
 
 -- In action.
@@ -115,6 +120,10 @@ SELECT is(pg_temp.act('regress_idem_app', $$SELECT idem_forget('k', force => tru
 SELECT is(pg_temp.act('regress_idem_app', $$SELECT idem_import('i', 'x')$$), '42501', 'app: import');
 SELECT is(pg_temp.act('regress_idem_app', 'SELECT count(*) FROM idem_sweep()'), '42501', 'app: sweep');
 SELECT is(pg_temp.act('regress_idem_app', 'SELECT count(*) FROM idem.held'), '42501', 'app: held');
+SELECT is(pg_temp.act('regress_idem_app', $$SELECT outcome FROM idem_lease_acquire('k', '1 h')$$), 'acquired', 'app: lease');
+SELECT is(pg_temp.act('regress_idem_app', $$SELECT idem_lease_break('k')$$), '42501', 'app: break');
+SELECT is(pg_temp.act('regress_idem_none', $$SELECT idem_lease_acquire('k', '1 h')$$), '42501', 'none: lease');
+SELECT is(pg_temp.act('regress_idem_ops', $$SELECT idem_lease_break('k')$$), 'true', 'operator: break');
 SELECT is(pg_temp.act('regress_idem_app', $$SELECT idem_grant('regress_idem_none')$$), '42501', 'app: grant');
 SELECT is(pg_temp.act('regress_idem_ops', $$SELECT idem_import('i', 'x')$$), 'true', 'operator: import');
 SELECT is(pg_temp.act('regress_idem_ops', 'SELECT count(*) >= 0 FROM idem_sweep()'), 'true', 'operator: sweep');

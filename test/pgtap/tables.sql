@@ -10,9 +10,18 @@ SELECT no_plan();
 SELECT has_schema('idem');
 SELECT has_table('idem', 'key', 'table idem.key');
 SELECT has_table('idem', 'scope', 'table idem.scope');
+SELECT has_table('idem', 'window_hit', 'table idem.window_hit');
 SELECT has_view('idem', 'held', 'view idem.held');
 SELECT has_view('idem', 'binding', 'view idem.binding');
 SELECT columns_are('idem', 'binding', ARRAY['machine', 'table_name', 'column_name', 'options']);
+SELECT has_table('idem', 'lease', 'table idem.lease');
+SELECT has_view('idem', 'lease_held', 'view idem.lease_held');
+SELECT columns_are('idem', 'lease', ARRAY['name', 'owner', 'fence', 'since', 'until', 'released']);
+SELECT columns_are('idem', 'lease_held', ARRAY['name', 'owner', 'fence', 'since', 'until']);
+SELECT col_is_pk('idem', 'lease', 'name', 'primary key of idem.lease');
+SELECT is(
+	(SELECT count(*)::int FROM pg_index WHERE indrelid = 'idem.lease'::regclass),
+	1, 'no index covers what renewing changes');
 SELECT has_sequence('idem', 'fence', 'sequence idem.fence');
 
 SELECT col_type_is('idem', 'key', c, t, format('idem.key.%s is %s', c, t))
@@ -49,6 +58,13 @@ SELECT is(
 SELECT is(
 	(SELECT relpersistence FROM pg_class WHERE oid = 'idem.key'::regclass),
 	'p', 'idem.key is logged');
+SELECT is(
+	(SELECT relpersistence FROM pg_class WHERE oid = 'idem.window_hit'::regclass),
+	'u', 'idem.window_hit is unlogged');
+SELECT col_is_pk('idem', 'window_hit', ARRAY['scope', 'key'], 'primary key of idem.window_hit');
+SELECT is(
+	(SELECT count(*)::int FROM pg_index WHERE indrelid = 'idem.window_hit'::regclass),
+	1, 'no index covers what a further hit changes');
 SELECT is(
 	(SELECT seqcache FROM pg_sequence WHERE seqrelid = 'idem.fence'::regclass),
 	1::bigint, 'the fence sequence has CACHE 1');

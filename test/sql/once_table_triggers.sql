@@ -105,7 +105,7 @@ GRANT SELECT, UPDATE ON elsewhere TO regress_idem_updater;
 GRANT SELECT, INSERT, UPDATE ON elsewhere TO regress_idem_writer;
 CREATE FUNCTION confirm(place text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
-	PERFORM ('elsewhere'::regclass::oid || place)::idem_inserted IS NULL;
+	PERFORM place::idem_inserted IS NULL;
 	RETURN 'accepted';
 EXCEPTION WHEN OTHERS THEN
 	RETURN SQLSTATE;
@@ -171,10 +171,13 @@ INSERT INTO frozen VALUES ('a'), ('z');
 SELECT idem_attach_once('frozen', '{key}');
 INSERT INTO frozen VALUES ('b'), ('e');
 SELECT * FROM frozen ORDER BY key;
--- skipped into an empty table: warned of once in a statement
-TRUNCATE frozen;
-INSERT INTO frozen VALUES ('a'), ('b');
-INSERT INTO frozen VALUES ('f'), ('a'), ('b');
+-- in a session that restores a dump nothing is skipped silently
+SET check_function_bodies = off;
+INSERT INTO frozen VALUES ('f');
+INSERT INTO frozen VALUES ('g'), ('a');
+RESET check_function_bodies;
+INSERT INTO frozen VALUES ('g'), ('a');
+SELECT * FROM frozen ORDER BY key;
 
 RESET ROLE;
 -- the extension does not go while a table needs it

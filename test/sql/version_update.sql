@@ -200,6 +200,21 @@ CREATE TRIGGER under BEFORE UPDATE ON regress_paper FOR EACH ROW EXECUTE FUNCTIO
 SELECT outcome FROM idem_update('regress_paper', '3', 10, '{"num": 2}');
 SELECT id, num, lock FROM regress_paper ORDER BY id;
 DROP SCHEMA regress_other2;
+-- more statements than are kept
+CREATE TABLE regress_wide (id int PRIMARY KEY, v int NOT NULL DEFAULT 1, a int, b int, c int, d int, e int, f int, g int);
+SELECT idem_attach_version('regress_wide', 'v');
+INSERT INTO regress_wide VALUES (1);
+SELECT u.outcome, count(*), max(u.version) FROM generate_series(1, 300) AS i,
+	LATERAL (SELECT jsonb_object_agg(chr(97 + n), i) FROM generate_series(0, 6) AS n WHERE i & (1 << n) <> 0) AS c (changes),
+	LATERAL idem_update('regress_wide', 1, i, coalesce(c.changes, '{}')) AS u GROUP BY 1;
+SELECT * FROM regress_wide;
+-- a row without a version is never the one that was read
+ALTER TABLE regress_wide ALTER v DROP NOT NULL;
+INSERT INTO regress_wide VALUES (2, NULL);
+SELECT * FROM idem_update('regress_wide', 2, 0, '{"a": 1}');
+UPDATE regress_wide SET a = 1 WHERE id = 2;
+SELECT * FROM idem_update('regress_wide', 2, 1, '{"a": 2}');
+DROP TABLE regress_wide;
 -- a trigger that suppresses
 CREATE OR REPLACE FUNCTION regress_under() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
 \set VERBOSITY default

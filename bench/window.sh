@@ -1,0 +1,55 @@
+#
+# bench/window.sh
+#	  A hit on a window: of a new key, of a key with hits, and one that is refused;
+#	  against one INSERT by hand into a logged and an unlogged table with a primary
+#	  key.
+#
+
+sql "
+	CREATE TABLE hand_hit (key text COLLATE \"C\" PRIMARY KEY, at timestamptz NOT NULL);
+	CREATE UNLOGGED TABLE hand_hit_unlogged (LIKE hand_hit INCLUDING ALL);" >/dev/null
+
+window_empty()
+{
+	sql "TRUNCATE hand_hit, hand_hit_unlogged, idem.window_hit"
+}
+
+script window_hand <<END
+INSERT INTO hand_hit VALUES (:k, clock_timestamp());
+END
+script window_hand_unlogged <<END
+INSERT INTO hand_hit_unlogged VALUES (:k, clock_timestamp());
+END
+script window_new <<END
+SELECT allowed, retry_after FROM idem_window(:k, '10 s', max => 5);
+END
+# as many hits as leave meanwhile: each row is updated and stays small
+script window_again <<'END'
+\set w random(1, 20000)
+SELECT allowed, retry_after FROM idem_window(:w, '1 ms', max => 5);
+END
+script window_refused <<'END'
+\set w random(1, 5)
+SELECT allowed, retry_after FROM idem_window('full' || :w, '1 day');
+END
+script window_hand_select <<'END'
+\set w random(1, 5)
+SELECT at FROM hand_hit WHERE key = 'full' || :w;
+END
+
+for clients in 1 4
+do
+	compare 'window: first hit of a key against an INSERT' $clients off '>= 0.90' \
+		window_hand window_new window_empty
+	compare 'window: further hits against an INSERT' $clients off '>= 0.90' \
+		window_hand window_again window_empty
+	compare 'window: first hit against an INSERT, unlogged' $clients off - \
+		window_hand_unlogged window_new window_empty
+	compare 'window: further hits against an INSERT, unlogged' $clients off - \
+		window_hand_unlogged window_again window_empty
+done
+sql "
+	INSERT INTO hand_hit SELECT 'full' || i, now() FROM generate_series(1, 5) AS i;
+	SELECT count(*) FROM generate_series(1, 5) AS i, LATERAL idem_window('full' || i, '1 day');" >/dev/null
+compare 'window: refused against a SELECT by primary key' 4 off - \
+	window_hand_select window_refused :

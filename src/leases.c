@@ -1,0 +1,282 @@
+/*
+ * leases.c
+ *	  The table idem.lease: one row per lease that is, or was, held.
+ *
+ * The row stays when a lease is released, broken, or runs out: the next holder
+ * updates it, which is cheaper than an insert and a delete, lets a repeated
+ * release be known, and makes fences grow along the versions of one row.  Only
+ * a sweep removes it, long after its end.  No index covers what a renewal
+ * changes, so that renewals are HOT.
+ *
+ * Places of rows are remembered (see direct.c): who renews or releases finds
+ * the version that he wrote without the index, however many dead versions an
+ * old snapshot keeps behind it.
+ *
+ * The table has to be what the script made of it.  Unlike idem.key it has no
+ * second way by SQL: what a lease promises rests on row locks of exactly the
+ * version that was read.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "commands/sequence.h"
+#include "executor/executor.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "catalog.h"
+#include "compat.h"
+#include "leases.h"
+
+/* columns of idem.lease, in order */
+enum
+{
+	COL_NAME,
+	COL_OWNER,
+	COL_FENCE,
+	COL_SINCE,
+	COL_UNTIL,
+	COL_RELEASED,
+	NCOLUMNS
+};
+
+static const Oid column_types[NCOLUMNS] = {
+	[COL_NAME] = TEXTOID,
+	[COL_OWNER] = TEXTOID,
+	[COL_FENCE] = INT8OID,
+	[COL_SINCE] = TIMESTAMPTZOID,
+	[COL_UNTIL] = TIMESTAMPTZOID,
+	[COL_RELEASED] = BOOLOID
+};
+
+static IdemHints hints;
+
+static bool
+leases_suitable(Relation rel)
+{
+	static bool suitable;
+	static uint64 known_epoch;
+	static Oid	known_relid = InvalidOid;
+
+	if (known_relid != RelationGetRelid(rel) ||
+		known_epoch != idem_catalog_epoch(IDEM_REL_LEASE))
+	{
+		known_relid = InvalidOid;
+		known_epoch = idem_catalog_epoch(IDEM_REL_LEASE);
+		suitable = idem_direct_suitable(rel, NCOLUMNS, column_types, 1);
+		known_relid = RelationGetRelid(rel);
+	}
+	return suitable;
+}
+
+void
+idem_leases_open(IdemLeases *leases, LOCKMODE lockmode)
+{
+	leases->lockmode = lockmode;
+	leases->rel = table_open(idem_catalog_relation(IDEM_REL_LEASE), lockmode);
+	if (!leases_suitable(leases->rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"idem.lease\" is not as it was installed"),
+				 errdetail("It is not a plain table with its declared columns and primary key, or it has triggers, rules, row security, constraints or other indexes than btrees on columns."),
+				 errhint("Undo what was changed of it."),
+				 errhidestmt(true)));
+	idem_direct_open(&leases->direct, leases->rel, 1, lockmode);
+}
+
+/*
+ * Closes the table; the lock on it stays until the transaction ends.
+ */
+void
+idem_leases_close(IdemLeases *leases)
+{
+	idem_direct_close(&leases->direct);
+	table_close(leases->rel, NoLock);
+}
+
+/*
+ * Closes the table and gives its lock back, for who has written nothing.
+ */
+void
+idem_leases_forgo(IdemLeases *leases)
+{
+	Oid			index = RelationGetRelid(leases->direct.pk);
+
+	idem_direct_close(&leases->direct);
+	UnlockRelationOid(index, leases->lockmode);
+	table_close(leases->rel, leases->lockmode);
+}
+
+static void
+leases_unpack(HeapTuple tuple, const Datum *values, const bool *nulls,
+			  IdemLease *lease)
+{
+	lease->owner = nulls[COL_OWNER] ? NULL : DatumGetTextPP(values[COL_OWNER]);
+	lease->fence = DatumGetInt64(values[COL_FENCE]);
+	lease->since = DatumGetTimestampTz(values[COL_SINCE]);
+	lease->until = DatumGetTimestampTz(values[COL_UNTIL]);
+	lease->released = DatumGetBool(values[COL_RELEASED]);
+	lease->tid = tuple->t_self;
+	lease->xmin = HeapTupleHeaderGetXmin(tuple->t_data);
+}
+
+static void
+leases_pack(text *name, const IdemLease *lease, Datum *values, bool *nulls)
+{
+	memset(nulls, false, NCOLUMNS);
+	values[COL_NAME] = PointerGetDatum(name);
+	values[COL_OWNER] = PointerGetDatum(lease->owner);
+	nulls[COL_OWNER] = lease->owner == NULL;
+	values[COL_FENCE] = Int64GetDatum(lease->fence);
+	values[COL_SINCE] = TimestampTzGetDatum(lease->since);
+	values[COL_UNTIL] = TimestampTzGetDatum(lease->until);
+	values[COL_RELEASED] = BoolGetDatum(lease->released);
+}
+
+/*
+ * The latest committed version of the row, or the caller's own.  False if
+ * there is none, which is certain only where "sure" is asked for.
+ */
+bool
+idem_leases_read(IdemLeases *leases, text *name, bool sure, IdemLease *lease)
+{
+	Datum		key = PointerGetDatum(name);
+	uint32		hash = idem_direct_hash(&leases->direct, &key);
+	Datum		values[NCOLUMNS];
+	bool		nulls[NCOLUMNS];
+	HeapTuple	tuple;
+
+	tuple = idem_direct_hinted(&leases->direct, &hints,
+							   idem_catalog_epoch(IDEM_REL_LEASE), hash, &key,
+							   values, nulls);
+	if (tuple == NULL)
+	{
+		tuple = idem_direct_probe(&leases->direct, &key, sure, values, nulls);
+		if (tuple == NULL)
+			return false;
+		idem_direct_note(&hints, hash, &tuple->t_self);
+	}
+	leases_unpack(tuple, values, nulls, lease);
+	return true;
+}
+
+/*
+ * Whether the transaction's own snapshot already sees this version.
+ */
+bool
+idem_leases_snapshot_sees(IdemLeases *leases, text *name,
+						  const IdemLease *lease)
+{
+	return TransactionIdIsCurrentTransactionId(lease->xmin) ||
+		!XidInMVCCSnapshot(lease->xmin, GetTransactionSnapshot());
+}
+
+/*
+ * Whether it sees some version of the row with this fence, so that it is not
+ * older than the grant, though it may be older than a renewal.
+ */
+bool
+idem_leases_snapshot_sees_fence(IdemLeases *leases, text *name,
+								const IdemLease *lease)
+{
+	IdemDirect *direct = &leases->direct;
+	ScanKeyData skey;
+	IndexScanDesc scan;
+	bool		sees = false;
+
+	if (idem_leases_snapshot_sees(leases, name, lease))
+		return true;
+
+	ScanKeyInit(&skey, 1, BTEqualStrategyNumber, F_TEXTEQ,
+				PointerGetDatum(name));
+	scan = IDEM_INDEX_BEGINSCAN(leases->rel, direct->pk,
+								GetTransactionSnapshot(), 1);
+	index_rescan(scan, &skey, 1, NULL, 0);
+	while (!sees && index_getnext_slot(scan, ForwardScanDirection,
+									   direct->read_slot))
+	{
+		bool		isnull;
+
+		sees = DatumGetInt64(slot_getattr(direct->read_slot, COL_FENCE + 1,
+										  &isnull)) == lease->fence;
+	}
+	ExecClearTuple(direct->read_slot);
+	index_endscan(scan);
+	return sees;
+}
+
+int64
+idem_leases_draw_fence(void)
+{
+	return nextval_internal(idem_catalog_relation(IDEM_REL_FENCE), false);
+}
+
+static void
+leases_note(IdemLeases *leases, text *name, IdemLease *lease)
+{
+	Datum		key = PointerGetDatum(name);
+
+	lease->xmin = GetCurrentTransactionId();
+	idem_direct_note(&hints, idem_direct_hash(&leases->direct, &key),
+					 &lease->tid);
+}
+
+/*
+ * Inserts the row of a name of which the last read found none.
+ */
+IdemStoreResult
+idem_leases_insert(IdemLeases *leases, text *name, IdemLease *lease,
+				   const IdemWait *wait)
+{
+	Datum		values[NCOLUMNS];
+	bool		nulls[NCOLUMNS];
+	IdemStoreResult result;
+
+	leases_pack(name, lease, values, nulls);
+	result = idem_direct_insert(&leases->direct, values, nulls, wait,
+								&lease->tid);
+	if (result == IDEM_STORE_OK)
+		leases_note(leases, name, lease);
+	return result;
+}
+
+/*
+ * Locks the version that was read, until the (sub)transaction ends.
+ */
+IdemStoreResult
+idem_leases_lock(IdemLeases *leases, const IdemLease *lease,
+				 LockTupleMode mode, const IdemWait *wait)
+{
+	ItemPointerData tid = lease->tid;
+
+	/* a version that this very command wrote can be locked too */
+	CommandCounterIncrement();
+	return idem_direct_lock(&leases->direct, &tid, mode, wait);
+}
+
+/*
+ * Replaces the version that was read, which is where lease->tid says.
+ */
+IdemStoreResult
+idem_leases_update(IdemLeases *leases, text *name, IdemLease *lease,
+				   const IdemWait *wait)
+{
+	Datum		values[NCOLUMNS];
+	bool		nulls[NCOLUMNS];
+	IdemStoreResult result;
+
+	leases_pack(name, lease, values, nulls);
+	result = idem_direct_update(&leases->direct, &lease->tid, values, nulls,
+								wait);
+	if (result == IDEM_STORE_OK)
+		leases_note(leases, name, lease);
+	return result;
+}

@@ -1,0 +1,52 @@
+/*
+ * leases.h
+ *	  The table idem.lease: one row per lease that is, or was, held.
+ */
+#ifndef IDEM_LEASES_H
+#define IDEM_LEASES_H
+
+#include "datatype/timestamp.h"
+
+#include "direct.h"
+
+/* one version of one row */
+typedef struct IdemLease
+{
+	text	   *owner;			/* NULL: none was given */
+	int64		fence;
+	TimestampTz since;
+	TimestampTz until;
+	bool		released;		/* nobody's, whatever until says */
+	ItemPointerData tid;
+	TransactionId xmin;			/* who wrote this version */
+} IdemLease;
+
+typedef struct IdemLeases
+{
+	Relation	rel;
+	LOCKMODE	lockmode;
+	IdemDirect	direct;
+} IdemLeases;
+
+extern void idem_leases_open(IdemLeases *leases, LOCKMODE lockmode);
+extern void idem_leases_close(IdemLeases *leases);
+extern void idem_leases_forgo(IdemLeases *leases);
+extern bool idem_leases_read(IdemLeases *leases, text *name, bool sure,
+							 IdemLease *lease);
+extern bool idem_leases_snapshot_sees(IdemLeases *leases, text *name,
+									  const IdemLease *lease);
+extern bool idem_leases_snapshot_sees_fence(IdemLeases *leases, text *name,
+											const IdemLease *lease);
+extern int64 idem_leases_draw_fence(void);
+extern IdemStoreResult idem_leases_insert(IdemLeases *leases, text *name,
+										  IdemLease *lease,
+										  const IdemWait *wait);
+extern IdemStoreResult idem_leases_lock(IdemLeases *leases,
+										const IdemLease *lease,
+										LockTupleMode mode,
+										const IdemWait *wait);
+extern IdemStoreResult idem_leases_update(IdemLeases *leases, text *name,
+										  IdemLease *lease,
+										  const IdemWait *wait);
+
+#endif							/* IDEM_LEASES_H */

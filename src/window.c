@@ -1,0 +1,387 @@
+/*
+ * window.c
+ *	  SQL function idem_window: at most so many hits in any span of time.
+ *
+ * One row per (scope, key) holds the times of its hits, oldest first, and no
+ * more of them than were allowed.  A hit is one act on that row: what has left
+ * the span is dropped, the rest counted, and the hit added to the very version
+ * that was read.  If that is no longer the latest, or another transaction is
+ * at it, the call starts over behind it.  So of two that saw one place left,
+ * one takes it and the other sees none; and a hit that is rolled back was
+ * never counted, since those that came after have waited to know.
+ *
+ * The first hit of a key is a speculative insertion (direct.c), which meets
+ * every other first hit in the primary key.
+ *
+ * The row is judged as committed, whatever the caller's isolation level: a
+ * limit is about what happened, not about what a snapshot shows.  Where no
+ * place is left nothing is written, and nobody waited for: what others have
+ * under way could only add hits.
+ *
+ * Time is read from the wall clock after the row, and once more where the
+ * update slept behind a transaction that then rolled back.  Should the clock go
+ * back, a hit counts as made at the time of the one before it.
+ *
+ * Locks: idem.window_hit and its index in ROW EXCLUSIVE mode, then the row, to
+ * the end of the transaction.  A transaction that hits two keys in an order and
+ * another that hits them in the other can deadlock, which PostgreSQL detects.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/fmgrprotos.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+#include "catalog.h"
+#include "direct.h"
+#include "errors.h"
+#include "registry.h"
+
+PG_FUNCTION_INFO_V1(idem_window);
+
+/* the row is rewritten with each hit */
+#define MAX_HITS		10000
+
+/* an update that took longer may have slept */
+#define BRIEF			(USECS_PER_SEC / 1000)
+
+/* columns of idem.window_hit, in order */
+enum
+{
+	COL_SCOPE,
+	COL_KEY,
+	COL_HITS,
+	COL_EXPIRES_AT,
+	NCOLUMNS
+};
+
+/* what is asked for */
+typedef struct Window
+{
+	Datum		key[2];			/* scope and key */
+	const Interval *span;
+	int			max;
+	IdemWait	wait;
+}			Window;
+
+typedef struct WindowVerdict
+{
+	bool		allowed;
+	int			count;			/* -1: not known */
+	int			retry_after;	/* seconds, where not allowed */
+}			WindowVerdict;
+
+static IdemHints hints;
+
+/*
+ * Opens the table.  There is no other way to it than the direct one.
+ */
+static Relation
+window_open(IdemDirect *table)
+{
+	static const Oid types[NCOLUMNS] = {
+		[COL_SCOPE] = TEXTOID,
+		[COL_KEY] = TEXTOID,
+		[COL_HITS] = TIMESTAMPTZARRAYOID,
+		[COL_EXPIRES_AT] = TIMESTAMPTZOID
+	};
+	static bool suitable;
+	static uint64 known_epoch;
+	static Oid	known_relid = InvalidOid;
+	Relation	rel = table_open(idem_catalog_relation(IDEM_REL_WINDOW_HIT),
+								 RowExclusiveLock);
+
+	if (known_relid != RelationGetRelid(rel) ||
+		known_epoch != idem_catalog_epoch(IDEM_REL_WINDOW_HIT))
+	{
+		/* the epoch first: what changes while we look is looked at again */
+		known_relid = InvalidOid;
+		known_epoch = idem_catalog_epoch(IDEM_REL_WINDOW_HIT);
+		suitable = idem_direct_suitable(rel, NCOLUMNS, types, 2);
+		known_relid = RelationGetRelid(rel);
+	}
+	if (!suitable)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"idem.window_hit\" is not as it was created"),
+				 errdetail("It has to be a plain table with its declared columns and primary key, without triggers, rules, row security, constraints and other kinds of indexes."),
+				 errhidestmt(true)));
+	idem_direct_open(table, rel, 2, RowExclusiveLock);
+	return rel;
+}
+
+/*
+ * When a hit leaves the span.
+ */
+static TimestampTz
+window_end(const Window * window, TimestampTz hit)
+{
+	if (window->span->month == 0 && window->span->day == 0)
+		return hit + window->span->time;
+	return DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
+												   TimestampTzGetDatum(hit),
+												   IntervalPGetDatum(window->span)));
+}
+
+/*
+ * How many of the hits, which are in order, have left the span.
+ */
+static int
+window_count_gone(const Window * window, const TimestampTz *hits, int nhits,
+				  TimestampTz now)
+{
+	int			low = 0;
+	int			high = nhits;
+
+	while (low < high)
+	{
+		int			middle = low + (high - low) / 2;
+
+		if (window_end(window, hits[middle]) <= now)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/*
+ * The hits of a row as they are stored: nothing but idem writes them, but the
+ * table's owner could.
+ */
+static const TimestampTz *
+window_take_hits(Datum value, bool isnull, int *nhits)
+{
+	ArrayType  *array;
+
+	*nhits = 0;
+	if (isnull)
+		return NULL;
+	array = DatumGetArrayTypeP(value);
+	if (ARR_NDIM(array) > 1 || ARR_HASNULL(array) ||
+		ARR_ELEMTYPE(array) != TIMESTAMPTZOID)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("a row of table \"idem.window_hit\" does not hold a list of times"),
+				 errhidestmt(true)));
+	if (ARR_NDIM(array) == 1)
+		*nhits = ARR_DIMS(array)[0];
+	return (const TimestampTz *) ARR_DATA_PTR(array);
+}
+
+/*
+ * The hits that count, and one more.
+ */
+static Datum
+window_add_hit(const TimestampTz *hits, int nhits, TimestampTz hit)
+{
+	int			n = nhits + 1;
+	Size		size = ARR_OVERHEAD_NONULLS(1) + n * sizeof(TimestampTz);
+	ArrayType  *array = palloc0(size);
+	TimestampTz *data;
+
+	SET_VARSIZE(array, size);
+	array->ndim = 1;
+	array->dataoffset = 0;
+	array->elemtype = TIMESTAMPTZOID;
+	ARR_DIMS(array)[0] = n;
+	ARR_LBOUND(array)[0] = 1;
+	data = (TimestampTz *) ARR_DATA_PTR(array);
+	if (nhits > 0)
+		memcpy(data, hits, nhits * sizeof(TimestampTz));
+	data[nhits] = hit;
+	return PointerGetDatum(array);
+}
+
+/*
+ * Whole seconds until a time, rounded up, at least one.
+ */
+static int
+window_seconds_until(TimestampTz then, TimestampTz now)
+{
+	int64		seconds = (then - now + USECS_PER_SEC - 1) / USECS_PER_SEC;
+
+	return (int) Min(Max(seconds, 1), PG_INT32_MAX);
+}
+
+/*
+ * Judges the row as it was read, at a time.  Where a place is left, the row
+ * becomes what is to be written.
+ */
+static void
+window_judge(const Window * window, bool known, TimestampTz now,
+			 Datum *values, bool *nulls, WindowVerdict * verdict)
+{
+	int			nhits = 0;
+	const TimestampTz *hits = known ?
+	window_take_hits(values[COL_HITS], nulls[COL_HITS], &nhits) : NULL;
+	int			gone = window_count_gone(window, hits, nhits, now);
+	int			count = nhits - gone;
+	TimestampTz hit = now;
+
+	verdict->allowed = count < window->max;
+	if (!verdict->allowed)
+	{
+		/* where fewer are allowed than before, more than one has to leave */
+		verdict->count = count;
+		verdict->retry_after =
+			window_seconds_until(window_end(window, hits[nhits - window->max]),
+								 now);
+		return;
+	}
+
+	if (nhits > 0)
+		hit = Max(now, hits[nhits - 1]);
+	verdict->count = count + 1;
+	values[COL_SCOPE] = window->key[0];
+	values[COL_KEY] = window->key[1];
+	values[COL_HITS] = window_add_hit(hits + gone, count, hit);
+	values[COL_EXPIRES_AT] = TimestampTzGetDatum(window_end(window, hit));
+	memset(nulls, false, NCOLUMNS * sizeof(bool));
+}
+
+/*
+ * The update slept, behind somebody who then rolled back: the hit happens now,
+ * and the rest has grown older.
+ */
+static void
+window_restamp(IdemDirect *table, const Window * window, ItemPointer tid,
+			   TimestampTz now, Datum *values, bool *nulls,
+			   WindowVerdict * verdict)
+{
+	ArrayType  *array = DatumGetArrayTypeP(values[COL_HITS]);
+
+	/* without the hit that was added */
+	ARR_DIMS(array)[0]--;
+	window_judge(window, true, now, values, nulls, verdict);
+	if (idem_direct_update(table, tid, values, nulls,
+						   &idem_wait_forever) != IDEM_STORE_OK)
+		elog(ERROR, "window was changed by its own transaction");
+}
+
+static void
+window_hit(const Window * window, WindowVerdict * verdict)
+{
+	IdemDirect	table;
+	Relation	rel = window_open(&table);
+	uint32		hash = idem_direct_hash(&table, window->key);
+	uint64		epoch = idem_catalog_epoch(IDEM_REL_WINDOW_HIT);
+
+	for (int rounds = 0;; rounds++)
+	{
+		Datum		values[NCOLUMNS];
+		bool		nulls[NCOLUMNS];
+		HeapTuple	tuple;
+		ItemPointerData tid;
+		TimestampTz now;
+		IdemStoreResult result;
+
+		CHECK_FOR_INTERRUPTS();
+
+		tuple = idem_direct_hinted(&table, &hints, epoch, hash, window->key,
+								   values, nulls);
+		if (tuple == NULL)
+			tuple = idem_direct_probe(&table, window->key, false,
+									  values, nulls);
+		now = GetCurrentTimestamp();
+		window_judge(window, tuple != NULL, now, values, nulls, verdict);
+		if (!verdict->allowed)
+			break;
+
+		if (tuple != NULL)
+		{
+			tid = tuple->t_self;
+			result = idem_direct_update(&table, &tid, values, nulls,
+										&window->wait);
+		}
+		else
+			result = idem_direct_insert(&table, values, nulls, &window->wait,
+										&tid);
+		if (result == IDEM_STORE_OK)
+		{
+			TimestampTz later = GetCurrentTimestamp();
+
+			if (tuple != NULL && later - now >= BRIEF)
+				window_restamp(&table, window, &tid, later, values, nulls,
+							   verdict);
+			idem_direct_note(&hints, hash, &tid);
+			break;
+		}
+		if (result == IDEM_STORE_BUSY)
+		{
+			verdict->allowed = false;
+			verdict->count = -1;
+			verdict->retry_after = 1;
+			break;
+		}
+	}
+	idem_direct_close(&table);
+	table_close(rel, NoLock);
+}
+
+static void
+window_check_arguments(const Interval *span, bool has_max, int max)
+{
+	if (span == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"span\" is missing"),
+				 errhidestmt(true)));
+	(void) idem_scope_deadline(GetCurrentTimestamp(), span, "span");
+	if (!has_max)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"max\" is missing"),
+				 errhidestmt(true)));
+	if (max < 1 || max > MAX_HITS)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"max\" is out of range"),
+				 errdetail("It is %d; it must be 1 to %d.", max, MAX_HITS),
+				 errhint("Divide span and max by the same number."),
+				 errhidestmt(true)));
+}
+
+/*
+ * idem_window(key, span, scope, max, wait) -> idem_windowed
+ */
+Datum
+idem_window(PG_FUNCTION_ARGS)
+{
+	Window		window = {.span = IDEM_ARG_INTERVAL(1)};
+	WindowVerdict verdict = {0};
+	IdemScope	scope;
+	TupleDesc	desc;
+	Datum		values[3];
+	bool		nulls[3] = {false, false, false};
+
+	idem_registry_check_key(IDEM_ARG_TEXT(0));
+	window_check_arguments(window.span, !PG_ARGISNULL(3),
+						   PG_ARGISNULL(3) ? 0 : PG_GETARG_INT32(3));
+	window.max = PG_GETARG_INT32(3);
+	idem_scope_resolve(IDEM_ARG_TEXT(2), IDEM_SCOPE_CLAIMING, &scope);
+	idem_registry_parse_wait(IDEM_ARG_INTERVAL(4), &window.wait);
+	PreventCommandIfReadOnly("idem_window()");
+	PreventCommandIfParallelMode("idem_window()");
+
+	window.key[0] = PointerGetDatum(scope.name);
+	window.key[1] = PointerGetDatum(IDEM_ARG_TEXT(0));
+	window_hit(&window, &verdict);
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE ||
+		desc->natts != 3)
+		elog(ERROR, "type idem_windowed does not have its declared columns");
+	values[0] = BoolGetDatum(verdict.allowed);
+	values[1] = Int32GetDatum(verdict.count);
+	nulls[1] = verdict.count < 0;
+	values[2] = Int32GetDatum(verdict.retry_after);
+	nulls[2] = verdict.allowed;
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+}

@@ -1,0 +1,181 @@
+-- Fenced tables: a write under an older fence than the row has is refused.
+
+\set VERBOSITY sqlstate
+\pset null '(null)'
+SET client_min_messages = warning;
+CREATE ROLE regress_idem_fence;
+CREATE ROLE regress_idem_other;
+SELECT idem_grant('regress_idem_fence', 'operator'), idem_grant('regress_idem_other', 'operator');
+CREATE SCHEMA regress_idem AUTHORIZATION regress_idem_fence;
+GRANT USAGE ON SCHEMA regress_idem TO regress_idem_other;
+SET ROLE regress_idem_fence;
+SET search_path = regress_idem, public;
+
+CREATE TABLE job (id int PRIMARY KEY, fence bigint, state text);
+SELECT idem_attach_fence('job', 'fence');
+INSERT INTO job VALUES (1, 10, 'a'), (2, NULL, 'a');
+UPDATE job SET state = 'b', fence = 10 WHERE id = 1;
+UPDATE job SET state = 'c', fence = 11 WHERE id = 1;
+UPDATE job SET state = 'd', fence = 10 WHERE id = 1;
+UPDATE job SET state = 'd', fence = NULL WHERE id = 1;
+-- a write that carries none keeps the row's, and is not held up
+UPDATE job SET state = 'e' WHERE id = 1;
+UPDATE job SET state = 'b', fence = 1 WHERE id = 2;
+UPDATE job SET state = 'c', fence = 0 WHERE id = 2;
+UPDATE job SET fence = fence - 1;
+-- upsert
+INSERT INTO job VALUES (1, 10, 'f') ON CONFLICT (id) DO UPDATE SET fence = excluded.fence, state = excluded.state;
+INSERT INTO job VALUES (1, 12, 'f') ON CONFLICT (id) DO UPDATE SET fence = excluded.fence, state = excluded.state;
+INSERT INTO job VALUES (1, 1, 'x') ON CONFLICT DO NOTHING;
+-- MERGE
+MERGE INTO job USING (VALUES (1, 11), (3, 5)) AS v (id, fence) ON job.id = v.id
+	WHEN MATCHED THEN UPDATE SET fence = v.fence, state = 'm' WHEN NOT MATCHED THEN INSERT VALUES (v.id, v.fence, 'm');
+MERGE INTO job USING (VALUES (1, 13), (3, 5)) AS v (id, fence) ON job.id = v.id
+	WHEN MATCHED THEN UPDATE SET fence = v.fence, state = 'm' WHEN NOT MATCHED THEN INSERT VALUES (v.id, v.fence, 'm');
+TABLE job ORDER BY id;
+
+-- the way out of a refused write, and what it says
+\set VERBOSITY default
+UPDATE job SET fence = 2 WHERE id = 1;
+\set VERBOSITY sqlstate
+DO $$
+DECLARE
+	t text;
+	c text;
+BEGIN
+	UPDATE job SET fence = 2 WHERE id = 1;
+EXCEPTION WHEN SQLSTATE 'ID412' THEN
+	GET STACKED DIAGNOSTICS t = TABLE_NAME, c = COLUMN_NAME;
+	RAISE EXCEPTION USING ERRCODE = 'ID412', MESSAGE = t || '.' || c;
+END $$;
+
+-- a trigger that comes later lowers the fence: the written row is looked at
+CREATE FUNCTION lower_it() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.fence := NEW.fence - 5; RETURN NEW; END';
+CREATE TRIGGER "~z" BEFORE UPDATE ON job FOR EACH ROW EXECUTE FUNCTION lower_it();
+UPDATE job SET fence = 14 WHERE id = 1;
+UPDATE job SET fence = 18 WHERE id = 1;
+DROP TRIGGER "~z" ON job;
+-- one that comes before is seen
+CREATE TRIGGER a BEFORE UPDATE ON job FOR EACH ROW EXECUTE FUNCTION lower_it();
+UPDATE job SET fence = 14 WHERE id = 1;
+DROP TRIGGER a ON job;
+SELECT * FROM job WHERE id = 1;
+
+-- rename, drop, change of type
+ALTER TABLE job RENAME COLUMN fence TO token;
+UPDATE job SET token = 1 WHERE id = 1;
+ALTER TABLE job DROP COLUMN token;
+ALTER TABLE job ALTER COLUMN token TYPE numeric;
+ALTER TABLE job RENAME TO work;
+UPDATE work SET token = 1 WHERE id = 1;
+SELECT idem_attach_fence('work', 'token');
+SELECT idem_detach_fence('work', 'token');
+UPDATE work SET token = 1 WHERE id = 1;
+SELECT idem_detach_fence('work', 'token');
+SELECT idem_attach_fence('work', 'token');
+-- two columns, of which the second takes the name that the first had
+ALTER TABLE work ADD COLUMN fence int;
+SELECT idem_attach_fence('work', 'fence');
+UPDATE work SET fence = 5 WHERE id = 1;
+UPDATE work SET fence = 4 WHERE id = 1;
+UPDATE work SET token = 0 WHERE id = 1;
+SELECT idem_detach_fence('work', 'token');
+UPDATE work SET token = 0 WHERE id = 1;
+UPDATE work SET fence = 4 WHERE id = 1;
+SELECT tgname FROM pg_trigger WHERE tgrelid = 'work'::regclass ORDER BY 1;
+
+-- dropped and fast-default columns
+CREATE TABLE altered (gone int, id int PRIMARY KEY, fence bigint);
+ALTER TABLE altered DROP COLUMN gone;
+INSERT INTO altered VALUES (1, 7);
+ALTER TABLE altered ADD COLUMN later int NOT NULL DEFAULT 3;
+SELECT idem_attach_fence('altered', 'fence');
+SELECT idem_attach_fence('altered', 'later');
+UPDATE altered SET fence = 6;
+UPDATE altered SET later = 2;
+UPDATE altered SET fence = 8, later = 4;
+
+-- partitions: every one, also later ones, and moves between them
+CREATE TABLE part (id int, fence bigint, place int) PARTITION BY LIST (place);
+CREATE TABLE part1 PARTITION OF part FOR VALUES IN (1);
+SELECT idem_attach_fence('part', 'fence');
+CREATE TABLE part2 (place int, fence bigint, id int);
+ALTER TABLE part ATTACH PARTITION part2 FOR VALUES IN (2);
+INSERT INTO part VALUES (1, 10, 1);
+UPDATE part SET fence = 9;
+UPDATE part SET fence = 9, place = 2;
+UPDATE part SET fence = NULL, place = 2;
+UPDATE part SET fence = 11, place = 2;
+UPDATE part SET fence = 10;
+UPDATE part2 SET fence = 10;
+SELECT tableoid::regclass, id, fence, place FROM part;
+SELECT idem_attach_fence('part1', 'fence');
+SELECT idem_detach_fence('part1', 'fence');
+SELECT idem_detach_fence('part', 'fence');
+UPDATE part SET fence = 10;
+
+-- refused tables and columns
+CREATE VIEW v AS SELECT * FROM work;
+CREATE TABLE parent (id int, fence bigint);
+CREATE TABLE child () INHERITS (parent);
+CREATE TABLE odd (id int, n numeric, s smallint, f bigint GENERATED ALWAYS AS (id * 2) STORED, ok bigint);
+SELECT idem_attach_fence('v', 'fence');
+SELECT idem_attach_fence('parent', 'fence');
+SELECT idem_attach_fence('child', 'fence');
+SELECT idem_attach_fence('odd', 'n');
+SELECT idem_attach_fence('odd', 's');
+SELECT idem_attach_fence('odd', 'f');
+SELECT idem_attach_fence('odd', 'ctid');
+SELECT idem_attach_fence('odd', 'none');
+SELECT idem_attach_fence('pg_class', 'relpages');
+SELECT idem_attach_fence(NULL, 'ok');
+SELECT idem_attach_fence('odd', NULL);
+SELECT idem_detach_fence(NULL, 'ok');
+SELECT idem_detach_fence('odd', NULL);
+SELECT idem_detach_fence('odd', 'ok');
+CREATE TEMP TABLE temporary (fence bigint);
+SELECT idem_attach_fence('temporary', 'fence');
+CREATE UNLOGGED TABLE "Un""logged" (" f'" bigint);
+SELECT idem_attach_fence('"Un""logged"', ' f''');
+INSERT INTO "Un""logged" VALUES (2);
+UPDATE "Un""logged" SET " f'" = 1;
+-- only the owner
+GRANT ALL ON odd TO regress_idem_other;
+RESET ROLE;
+SET ROLE regress_idem_other;
+SELECT idem_attach_fence('odd', 'ok');
+RESET ROLE;
+SET ROLE regress_idem_fence;
+SELECT idem_attach_fence('odd', 'ok');
+RESET ROLE;
+SET ROLE regress_idem_other;
+SELECT idem_detach_fence('odd', 'ok');
+
+INSERT INTO odd (id, ok) VALUES (1, 5);
+UPDATE odd SET ok = 4;
+RESET ROLE;
+SET ROLE regress_idem_fence;
+-- the trigger function by itself
+CREATE TRIGGER t BEFORE INSERT ON odd FOR EACH ROW EXECUTE FUNCTION idem_fence_check();
+INSERT INTO odd (id) VALUES (2);
+DROP TRIGGER t ON odd;
+CREATE TRIGGER t BEFORE UPDATE ON odd FOR EACH ROW EXECUTE FUNCTION idem_fence_check();
+UPDATE odd SET ok = 6;
+DROP TRIGGER t ON odd;
+
+-- COPY and the whole in one: two workers, of which one slept
+CREATE TABLE report (day date PRIMARY KEY, fence bigint, body text);
+SELECT idem_attach_fence('report', 'fence');
+SELECT fence FROM idem_lease_acquire('report', '1 us') \gset old_
+SELECT fence FROM idem_lease_acquire('report', '1 h') \gset new_
+INSERT INTO report VALUES ('2030-01-01', :new_fence, 'new') ON CONFLICT (day) DO UPDATE SET fence = excluded.fence, body = excluded.body;
+INSERT INTO report VALUES ('2030-01-01', :old_fence, 'old') ON CONFLICT (day) DO UPDATE SET fence = excluded.fence, body = excluded.body;
+SELECT body FROM report;
+
+RESET ROLE;
+RESET search_path;
+DELETE FROM idem.lease;
+DROP TABLE temporary;
+DROP SCHEMA regress_idem CASCADE;
+SELECT idem_revoke('regress_idem_fence'), idem_revoke('regress_idem_other');
+DROP ROLE regress_idem_fence, regress_idem_other;
