@@ -83,7 +83,7 @@ SELECT is(
 		AND atttypid = 'text'::regtype AND attcollation <> '"C"'::regcollation),
 	'{}', 'their texts are COLLATE "C"');
 SELECT is(
-	(SELECT string_agg(tgname || tgenabled, ' ' ORDER BY tgrelid::regclass::text, tgname) FROM pg_trigger
+	(SELECT string_agg(tgname::text || tgenabled::text, ' ' ORDER BY tgrelid::regclass::text, tgname) FROM pg_trigger
 		WHERE tgrelid IN ('idem.machine'::regclass, 'idem.state'::regclass, 'idem.transition'::regclass) AND NOT tgisinternal),
 	'changedA checkedO changedA checkedO changedA checkedO', 'changes are checked, and announced always');
 
