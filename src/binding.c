@@ -414,6 +414,28 @@ table_read(Relation rel)
 }
 
 /*
+ * Removes what is not valid any more, of tables that were dropped above all.
+ */
+static void
+table_tidy(void)
+{
+	HASH_SEQ_STATUS seq;
+	TableEntry *entry;
+
+	hash_seq_init(&seq, cache);
+	while ((entry = hash_seq_search(&seq)) != NULL)
+	{
+		TableKept  *kept = entry->kept;
+
+		if (entry->valid || kept == NULL)
+			continue;
+		hash_search(cache, &entry->relid, HASH_REMOVE, NULL);
+		kept->cached = false;
+		table_release(kept);
+	}
+}
+
+/*
  * The bindings of an opened relation, the very one whose rows are touched,
  * pinned until "holder" is reset.
  */
@@ -440,13 +462,7 @@ idem_table_get(Relation rel, MemoryContext holder)
 	entry = hash_search(cache, &relid, HASH_FIND, NULL);
 	if (entry != NULL && entry->valid)
 		return table_pin(entry->kept, holder);
-	if (entry != NULL)
-	{
-		kept = entry->kept;
-		hash_search(cache, &relid, HASH_REMOVE, NULL);
-		kept->cached = false;
-		table_release(kept);
-	}
+	table_tidy();
 
 	/*
 	 * The relation is open, so its triggers are as they were when it was

@@ -2,10 +2,10 @@
  * define.c
  *	  idem_define: makes the tables say what a definition says.
  *
- * The machine's row is locked first, so that of two definitions one comes after
- * the other and no table is bound meanwhile.  A definition that the tables hold
- * already writes nothing and announces nothing: it may be part of every
- * deployment.
+ * A definition that the tables hold already locks, writes and announces nothing:
+ * it may be part of every deployment.  Any other locks the machine's row first,
+ * so that of two definitions one comes after the other and no table is bound
+ * meanwhile.
  *
  * The tables are written as the caller, and so under the same checks as plain
  * DML (machine.c).  They are read as their owner and by the latest snapshot:
@@ -542,6 +542,15 @@ idem_define(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("idem_define()");
 	PreventCommandIfParallelMode("idem_define()");
 
+	/* what stands already is left alone, without a lock */
+	old = idem_definition_read(machine);
+	if (old != NULL && !idem_machine_may_change(old->owner))
+		idem_machine_refuse(machine);
+	if (!PG_ARGISNULL(2))
+		read_moved(PG_GETARG_JSONB_P(2), old, new, &from, &to);
+	if (old != NULL && idem_definition_equal(old, new))
+		PG_RETURN_BOOL(true);
+
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	while (!idem_machine_lock(machine, &owner))
@@ -555,10 +564,13 @@ idem_define(PG_FUNCTION_ARGS)
 		idem_machine_refuse(machine);
 
 	old = idem_definition_read(machine);
-	if (!PG_ARGISNULL(2))
-		read_moved(PG_GETARG_JSONB_P(2), old, new, &from, &to);
 	if (!idem_definition_equal(old, new))
+	{
+		from = to = NIL;
+		if (!PG_ARGISNULL(2))
+			read_moved(PG_GETARG_JSONB_P(2), old, new, &from, &to);
 		replace(old, new, from, to);
+	}
 	SPI_finish();
 	PG_RETURN_BOOL(true);
 }

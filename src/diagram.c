@@ -181,7 +181,7 @@ mermaid_declare(StringInfo out, const IdemDefinition * definition,
 	if (name != state->name)
 	{
 		appendStringInfoString(out, INDENT "state \"");
-		idem_entities_encode(out, state->name, "\"");
+		idem_entities_encode(out, state->name, "\":");
 		appendStringInfo(out, "\" as %s\n", name);
 	}
 	else if (!is_drawn(definition, state))

@@ -48,6 +48,7 @@
 typedef struct IdemPlans
 {
 	uint64		serial;			/* of the machine */
+	int			room;
 	int			n;
 	CachedExpression **plans;
 	Oid		   *roles;			/* whom each was planned for */
@@ -244,26 +245,26 @@ judge_plan(Relation rel, IdemJudge *judge, const IdemRule *rule)
 
 	if (plans != NULL && plans->serial != judge->machine->serial)
 	{
-		/* copies of it may be in use, the plans themselves are not */
+		/* copies of them may be in use, the plans themselves are not */
 		judge_free_plans(plans);
 		plans->n = 0;
-		plans = NULL;
 	}
-	if (plans == NULL)
+	if (plans == NULL || plans->room < judge->machine->nrules)
 	{
-		int			n = judge->machine->nrules;
+		int			room = Max(16, 2 * judge->machine->nrules);
 
 		plans = MemoryContextAllocZero(context, sizeof(IdemPlans));
 		plans->plans = MemoryContextAllocZero(context,
-											  n * sizeof(CachedExpression *));
-		plans->roles = MemoryContextAllocZero(context, n * sizeof(Oid));
-		plans->serial = judge->machine->serial;
-		plans->n = n;
+											  room * sizeof(CachedExpression *));
+		plans->roles = MemoryContextAllocZero(context, room * sizeof(Oid));
+		plans->room = room;
 		plans->callback.func = judge_free_plans;
 		plans->callback.arg = plans;
 		MemoryContextRegisterResetCallback(context, &plans->callback);
 		binding->plans = plans;
 	}
+	plans->serial = judge->machine->serial;
+	plans->n = judge->machine->nrules;
 
 	plan = plans->plans[rule->index];
 	if (plan != NULL &&
@@ -277,8 +278,17 @@ judge_plan(Relation rel, IdemJudge *judge, const IdemRule *rule)
 	{
 		Node	   *expr = judge_parse(rel, judge->machine, rule);
 
-		/* parsing and planning may run user code, but none that gets here */
 		plan = GetCachedExpression(expr);
+		if (binding->plans != plans || plans->serial != judge->machine->serial)
+		{
+			/* planning ran a statement that met another definition */
+			Expr	   *copy = copyObject((Expr *) plan->expr);
+
+			FreeCachedExpression(plan);
+			return copy;
+		}
+		if (plans->plans[rule->index] != NULL)
+			FreeCachedExpression(plans->plans[rule->index]);
 		plans->plans[rule->index] = plan;
 		plans->roles[rule->index] = GetUserId();
 	}

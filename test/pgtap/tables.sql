@@ -83,6 +83,26 @@ SELECT col_default_is('idem', 'scope', 'no_expiry', 'false', 'no_expiry is false
 SELECT columns_are('idem', 'held',
 	ARRAY['scope', 'key', 'hold', 'since', 'lease_until', 'attempt', 'step']);
 
+-- Definitions of machines.
+SELECT columns_are('idem', 'machine', ARRAY['name', 'owner']);
+SELECT columns_are('idem', 'state', ARRAY['machine', 'name', 'initial', 'final', 'frozen', 'self']);
+SELECT columns_are('idem', 'transition',
+	ARRAY['machine', 'event', 'from_state', 'to_state', 'priority', 'guard', 'roles', 'after']);
+SELECT col_is_pk('idem', 'machine', 'name', 'primary key of idem.machine');
+SELECT col_is_pk('idem', 'state', ARRAY['machine', 'name'], 'primary key of idem.state');
+SELECT col_is_pk('idem', 'transition', ARRAY['machine', 'event', 'from_state', 'priority'], 'primary key of idem.transition');
+SELECT fk_ok('idem', 'state', 'machine', 'idem', 'machine', 'name');
+SELECT fk_ok('idem', 'transition', ARRAY['machine', 'to_state'], 'idem', 'state', ARRAY['machine', 'name']);
+SELECT is(
+	ARRAY(SELECT attrelid::regclass || '.' || attname FROM pg_attribute
+		WHERE attrelid IN ('idem.machine'::regclass, 'idem.state'::regclass, 'idem.transition'::regclass)
+		AND atttypid = 'text'::regtype AND attcollation <> '"C"'::regcollation),
+	'{}', 'their texts are COLLATE "C"');
+SELECT is(
+	(SELECT string_agg(tgname::text || tgenabled::text, ' ' ORDER BY tgrelid::regclass::text, tgname) FROM pg_trigger
+		WHERE tgrelid IN ('idem.machine'::regclass, 'idem.state'::regclass, 'idem.transition'::regclass) AND NOT tgisinternal),
+	'changedA checkedO changedA checkedO changedA checkedO', 'changes are checked, and announced always');
+
 -- Settings of scopes are checked where they are written.
 SELECT throws_ok(
 	$$INSERT INTO idem.scope (name, hold) VALUES ('x', 'nonsense')$$,
