@@ -100,8 +100,8 @@ idem_child(PG_FUNCTION_ARGS)
 				 errhidestmt(true)));
 	idem_scope_resolve(IDEM_ARG_TEXT(2), IDEM_SCOPE_USING, &scope);
 	PG_RETURN_TEXT_P(cstring_to_text(idem_call_child_key(scope.name, key,
-													VARDATA_ANY(name),
-													VARSIZE_ANY_EXHDR(name))));
+														 VARDATA_ANY(name),
+														 VARSIZE_ANY_EXHDR(name))));
 }
 
 /*
@@ -286,7 +286,7 @@ idem_call_run(const IdemCall *call, Datum *values, bool *nulls,
 	int			nestlevel = NewGUCNestLevel();
 
 	call_set_key(idem_call_child_key(call->scope.name, call->key, name,
-								strlen(name)), GUC_ACTION_SAVE);
+									 strlen(name)), GUC_ACTION_SAVE);
 	idem_function_run(call->function, values, nulls, sink, arg);
 	AtEOXact_GUC(true, nestlevel);
 

@@ -62,7 +62,7 @@ typedef struct HistoryNote
 	char		status;			/* simplehash's own */
 	const char *event;			/* NULL: none was needed */
 	const IdemIntent *intent;	/* NULL: nobody fired it */
-} HistoryNote;
+}			HistoryNote;
 
 #define SH_PREFIX note
 #define SH_ELEMENT_TYPE HistoryNote
@@ -76,7 +76,7 @@ typedef struct HistoryNote
 #include "lib/simplehash.h"
 
 /* in TopTransactionContext */
-static note_hash *notes = NULL;
+static note_hash * notes = NULL;
 static MemoryContext notes_context = NULL;
 static char *last_event = NULL;
 
@@ -244,10 +244,10 @@ typedef struct History
 	bool		has_version;
 	IdemVersion version;
 	IdemHistoryWriter *writer;	/* NULL until there is a row */
-} History;
+}			History;
 
 static void
-history_begin(History *history, Relation rel, const IdemBinding *binding)
+history_begin(History * history, Relation rel, const IdemBinding *binding)
 {
 	memset(history, 0, sizeof(History));
 	history->binding = binding;
@@ -259,7 +259,7 @@ history_begin(History *history, Relation rel, const IdemBinding *binding)
 }
 
 static void
-history_record(History *history, TupleTableSlot *slot, char *from, char *to,
+history_record(History * history, TupleTableSlot *slot, char *from, char *to,
 			   const char *event, const IdemIntent *intent)
 {
 	IdemHistoryRow row = {.event = event,.from = from,.to = to};
@@ -344,7 +344,7 @@ history_row(Relation rel, HeapTuple old_tuple, HeapTuple new_tuple,
  * The event of a row that moved.  The note of it is used up.
  */
 static const char *
-history_event(History *history, TupleDesc desc, TupleTableSlot *old_slot,
+history_event(History * history, TupleDesc desc, TupleTableSlot *old_slot,
 			  int from, int to, const IdemIntent **intent)
 {
 	const IdemRule *rule = NULL;
@@ -393,7 +393,7 @@ history_rewind(Tuplestorestate *store)
  * One row that was written; old_slot is NULL for an insert.
  */
 static void
-history_changed_row(History *history, TupleDesc desc,
+history_changed_row(History * history, TupleDesc desc,
 					TupleTableSlot *old_slot, TupleTableSlot *new_slot)
 {
 	const IdemBinding *binding = history->binding;

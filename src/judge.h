@@ -48,11 +48,11 @@ extern IdemJudge *idem_judge_begin(Relation rel, IdemTable *table,
 								   IdemBinding *binding, MemoryContext holder);
 extern bool idem_judge_is_exempt(IdemJudge *judge);
 extern IdemJudgement idem_judge_slots(IdemJudge *judge, TupleTableSlot *old_slot,
-									TupleTableSlot *new_slot, int from, int to,
-									const char *event, const IdemRule **rule);
+									  TupleTableSlot *new_slot, int from, int to,
+									  const char *event, const IdemRule **rule);
 extern IdemJudgement idem_judge_tuples(IdemJudge *judge, HeapTuple old_tuple,
-									 HeapTuple new_tuple, int from, int to,
-									 const char *event, const IdemRule **rule);
+									   HeapTuple new_tuple, int from, int to,
+									   const char *event, const IdemRule **rule);
 extern char *idem_judge_allowed_text(IdemJudge *judge, int from);
 extern void idem_judge_report(IdemJudge *judge, int elevel,
 							  IdemJudgement verdict, const char *from,
