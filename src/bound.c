@@ -47,7 +47,7 @@ typedef struct Migration
 	const char *machine;
 	List	   *from;
 	List	   *to;
-}			Migration;
+} Migration;
 
 static const Migration *migration = NULL;
 
@@ -56,7 +56,7 @@ typedef struct StateCount
 {
 	char	   *state;
 	int64		rows;
-}			StateCount;
+} StateCount;
 
 /*
  * A table's name as the reader of a message needs it.
@@ -193,7 +193,7 @@ bound_is_readable(Oid relid)
  * The expression that compares a state column by its bytes.
  */
 static const char *
-bound_expression(const IdemBound * bound)
+bound_expression(const IdemBound *bound)
 {
 	const char *column = quote_identifier(NameStr(bound->column));
 	AttrNumber	attnum = get_attnum(bound->relid, NameStr(bound->column));
@@ -232,7 +232,7 @@ bound_execute(const char *statement, int nargs, Oid *types, Datum *values,
  * How many rows are in which state, as a list of StateCount.
  */
 List *
-idem_bound_count(const IdemBound * bound)
+idem_bound_count(const IdemBound *bound)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	List	   *counts = NIL;
@@ -271,7 +271,7 @@ idem_bound_count(const IdemBound * bound)
  * Whether idem_bound_count() would succeed.
  */
 bool
-idem_bound_may_count(const IdemBound * bound)
+idem_bound_may_count(const IdemBound *bound)
 {
 	AttrNumber	attnum = get_attnum(bound->relid, NameStr(bound->column));
 
@@ -404,7 +404,7 @@ idem_machine_migrates(const char *machine, const char *from, const char *to)
  * meet.
  */
 static void
-bound_move_table(const IdemBound * bound, List *from, List *to)
+bound_move_table(const IdemBound *bound, List *from, List *to)
 {
 	List	   *counts = idem_bound_count(bound);
 	const char *column = quote_identifier(NameStr(bound->column));
@@ -464,7 +464,7 @@ void
 idem_bound_move(const char *machine, List *from, List *to, List *gone,
 				void (*finish) (void *), void *arg)
 {
-	const		Migration *outer = migration;
+	const Migration *outer = migration;
 	Migration	mine = {machine, from, to};
 
 	PG_TRY();

@@ -37,6 +37,9 @@ PG_FUNCTION_INFO_V1(idem_define);
 
 #define MAX_PARAMS	8
 
+/* a machine that others make and delete as often meanwhile is none */
+#define MAX_ROUNDS	100
+
 typedef enum DefineStatement
 {
 	DEFINE_READ_MACHINE,
@@ -49,7 +52,7 @@ typedef enum DefineStatement
 	DEFINE_DELETE_STATE,
 	DEFINE_INSERT_TRANSITION,
 	DEFINE_UNTIMED
-}			DefineStatement;
+} DefineStatement;
 
 static const struct
 {
@@ -116,10 +119,11 @@ static const struct
 };
 
 /*
- * Runs a statement by the latest snapshot; SPI must be connected.
+ * Runs a statement by a snapshot; SPI must be connected.
  */
 static uint64
-define_run(DefineStatement which, Datum *values, const bool *nulls)
+define_run_at(DefineStatement which, Datum *values, const bool *nulls,
+			  Snapshot snapshot)
 {
 	static SPIPlanPtr plans[lengthof(statements)];
 	char		flags[MAX_PARAMS];
@@ -136,7 +140,7 @@ define_run(DefineStatement which, Datum *values, const bool *nulls)
 		plans[which] = idem_sql_keep_plan(statements[which].text, nparams,
 										  statements[which].types);
 	result = SPI_execute_snapshot(plans[which], values, flags,
-								  GetLatestSnapshot(), InvalidSnapshot,
+								  snapshot, InvalidSnapshot,
 								  statements[which].as_owner, true, 0);
 	if (result < 0)
 		elog(ERROR, "SPI_execute_snapshot failed: %s",
@@ -145,6 +149,13 @@ define_run(DefineStatement which, Datum *values, const bool *nulls)
 	if (statements[which].as_owner)
 		idem_catalog_restore(&saved);
 	return processed;
+}
+
+/* by the latest one */
+static uint64
+define_run(DefineStatement which, Datum *values, const bool *nulls)
+{
+	return define_run_at(which, values, nulls, GetLatestSnapshot());
 }
 
 static List *
@@ -184,7 +195,7 @@ roles_to_datum(List *names)
 }
 
 static void
-read_state_row(IdemDefinition * definition, HeapTuple tuple, TupleDesc desc)
+read_state_row(IdemDefinition *definition, HeapTuple tuple, TupleDesc desc)
 {
 	IdemStateDef *state = palloc0(sizeof(IdemStateDef));
 	bool		isnull;
@@ -198,7 +209,7 @@ read_state_row(IdemDefinition * definition, HeapTuple tuple, TupleDesc desc)
 }
 
 static void
-read_transition_row(IdemDefinition * definition, HeapTuple tuple,
+read_transition_row(IdemDefinition *definition, HeapTuple tuple,
 					TupleDesc desc)
 {
 	IdemTransitionDef *rule = palloc0(sizeof(IdemTransitionDef));
@@ -223,7 +234,7 @@ read_transition_row(IdemDefinition * definition, HeapTuple tuple,
 }
 
 /*
- * The machine as the tables hold it, or NULL if there is none.
+ * The machine as the tables hold it at one moment, or NULL if there is none.
  */
 IdemDefinition *
 idem_definition_read(const char *machine)
@@ -231,13 +242,14 @@ idem_definition_read(const char *machine)
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext spi;
 	IdemDefinition *definition = NULL;
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	Datum		values[1];
 	uint64		rows;
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	values[0] = CStringGetTextDatum(machine);
-	if (define_run(DEFINE_READ_MACHINE, values, NULL) > 0)
+	if (define_run_at(DEFINE_READ_MACHINE, values, NULL, snapshot) > 0)
 	{
 		spi = MemoryContextSwitchTo(caller);
 		definition = palloc0(sizeof(IdemDefinition));
@@ -246,14 +258,14 @@ idem_definition_read(const char *machine)
 										 SPI_tuptable->tupdesc, 1);
 		MemoryContextSwitchTo(spi);
 
-		rows = define_run(DEFINE_READ_STATES, values, NULL);
+		rows = define_run_at(DEFINE_READ_STATES, values, NULL, snapshot);
 		MemoryContextSwitchTo(caller);
 		for (uint64 i = 0; i < rows; i++)
 			read_state_row(definition, SPI_tuptable->vals[i],
 						   SPI_tuptable->tupdesc);
 		MemoryContextSwitchTo(spi);
 
-		rows = define_run(DEFINE_READ_TRANSITIONS, values, NULL);
+		rows = define_run_at(DEFINE_READ_TRANSITIONS, values, NULL, snapshot);
 		MemoryContextSwitchTo(caller);
 		for (uint64 i = 0; i < rows; i++)
 			read_transition_row(definition, SPI_tuptable->vals[i],
@@ -261,11 +273,12 @@ idem_definition_read(const char *machine)
 		MemoryContextSwitchTo(spi);
 	}
 	SPI_finish();
+	UnregisterSnapshot(snapshot);
 	return definition;
 }
 
 static bool
-states_equal(const IdemStateDef * a, const IdemStateDef * b)
+states_equal(const IdemStateDef *a, const IdemStateDef *b)
 {
 	return a->initial == b->initial && a->final == b->final &&
 		a->frozen == b->frozen && strcmp(a->self, b->self) == 0;
@@ -278,7 +291,7 @@ texts_equal(const char *a, const char *b)
 }
 
 static bool
-transitions_equal(const IdemTransitionDef * a, const IdemTransitionDef * b)
+transitions_equal(const IdemTransitionDef *a, const IdemTransitionDef *b)
 {
 	ListCell   *x;
 	ListCell   *y;
@@ -304,7 +317,7 @@ transitions_equal(const IdemTransitionDef * a, const IdemTransitionDef * b)
  * Whether two definitions give the same rows.
  */
 bool
-idem_definition_equal(const IdemDefinition * a, const IdemDefinition * b)
+idem_definition_equal(const IdemDefinition *a, const IdemDefinition *b)
 {
 	ListCell   *x;
 	ListCell   *y;
@@ -344,7 +357,7 @@ moved_error(const char *detail)
  * that a deployment may be repeated.
  */
 static void
-read_moved(Jsonb *moved, const IdemDefinition * old, const IdemDefinition * new,
+read_moved(Jsonb *moved, const IdemDefinition *old, const IdemDefinition *new,
 		   List **from, List **to)
 {
 	JsonbIterator *it;
@@ -379,7 +392,7 @@ read_moved(Jsonb *moved, const IdemDefinition * old, const IdemDefinition * new,
 }
 
 static void
-write_state(const char *machine, const IdemStateDef * state,
+write_state(const char *machine, const IdemStateDef *state,
 			DefineStatement which)
 {
 	Datum		values[MAX_PARAMS] = {
@@ -395,7 +408,7 @@ write_state(const char *machine, const IdemStateDef * state,
 }
 
 static void
-write_transition(const char *machine, const IdemTransitionDef * rule)
+write_transition(const char *machine, const IdemTransitionDef *rule)
 {
 	Datum		values[MAX_PARAMS] = {0};
 	bool		nulls[MAX_PARAMS] = {false};
@@ -422,7 +435,7 @@ typedef struct Gone
 {
 	const char *machine;
 	List	   *states;
-}			Gone;
+} Gone;
 
 static void
 delete_states(void *arg)
@@ -442,7 +455,7 @@ delete_states(void *arg)
 }
 
 static bool
-is_timed(const IdemDefinition * definition)
+is_timed(const IdemDefinition *definition)
 {
 	ListCell   *cell;
 
@@ -481,7 +494,7 @@ check_timed(const char *machine)
  * Writes what is different; "old" is what the tables hold.
  */
 static void
-replace(const IdemDefinition * old, const IdemDefinition * new,
+replace(const IdemDefinition *old, const IdemDefinition *new,
 		List *from, List *to)
 {
 	Datum		values[1] = {CStringGetTextDatum(new->machine)};
@@ -528,6 +541,7 @@ idem_define(PG_FUNCTION_ARGS)
 	NameData	owner;
 	List	   *from = NIL;
 	List	   *to = NIL;
+	int			rounds = 0;
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		ereport(ERROR,
@@ -558,6 +572,12 @@ idem_define(PG_FUNCTION_ARGS)
 		Datum		values[1] = {CStringGetTextDatum(machine)};
 
 		CHECK_FOR_INTERRUPTS();
+		if (rounds++ > MAX_ROUNDS)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("machine \"%s\" cannot be made", machine),
+					 errdetail("What is inserted into table \"idem.machine\" is not there afterwards."),
+					 errhidestmt(true)));
 		(void) define_run(DEFINE_CREATE, values, NULL);
 	}
 	if (!idem_machine_may_change(NameStr(owner)))

@@ -10,6 +10,9 @@
 #include "lib/stringinfo.h"
 #include "nodes/pg_list.h"
 
+/* bytes of a name; the tables' CHECKs say the same */
+#define IDEM_MAX_NAME		128
+
 #define IDEM_ANY_STATE		"*"
 
 /* how any state is drawn; "*" alone would be a list to some renderers */
@@ -22,7 +25,7 @@ typedef struct IdemStateDef
 	bool		final;
 	bool		frozen;
 	const char *self;			/* deny, noop or reenter */
-}			IdemStateDef;
+} IdemStateDef;
 
 typedef struct IdemTransitionDef
 {
@@ -33,7 +36,7 @@ typedef struct IdemTransitionDef
 	char	   *guard;			/* or NULL */
 	List	   *roles;			/* of C strings; NIL: everybody */
 	Interval   *after;			/* or NULL */
-}			IdemTransitionDef;
+} IdemTransitionDef;
 
 typedef struct IdemDefinition
 {
@@ -41,7 +44,7 @@ typedef struct IdemDefinition
 	char	   *owner;			/* as the tables say, else NULL */
 	List	   *states;
 	List	   *transitions;	/* in the order in which they are tried */
-}			IdemDefinition;
+} IdemDefinition;
 
 /* what the label of an arrow says */
 typedef struct IdemLabel
@@ -50,38 +53,37 @@ typedef struct IdemLabel
 	char	   *guard;
 	List	   *roles;
 	Interval   *after;
-}			IdemLabel;
+} IdemLabel;
 
 /* how an error names its place */
 typedef struct IdemPlace
 {
 	const char *machine;
 	int			line;
-}			IdemPlace;
+} IdemPlace;
 
 /* label.c */
-extern void idem_place_error(const IdemPlace * place, const char *expected,
-							 const char *found, const char *hint)
-			pg_attribute_noreturn();
-extern char *idem_entities_decode(const IdemPlace * place, const char *text,
+extern void idem_place_error(const IdemPlace *place, const char *expected,
+							 const char *found, const char *hint);
+extern char *idem_entities_decode(const IdemPlace *place, const char *text,
 								  int len);
 extern void idem_entities_encode(StringInfo out, const char *text,
 								 const char *special);
-extern void idem_label_parse(const IdemPlace * place, const char *text,
-							 int len, IdemLabel * label);
+extern void idem_label_parse(const IdemPlace *place, const char *text,
+							 int len, IdemLabel *label);
 extern void idem_label_print_interval(StringInfo out,
 									  const Interval *interval);
-extern void idem_label_print(StringInfo out, const IdemTransitionDef * rule);
+extern void idem_label_print(StringInfo out, const IdemTransitionDef *rule);
 
 /* definition.c */
-extern IdemDefinition * idem_definition_parse(const char *machine,
-											  const char *text);
-extern IdemStateDef * idem_definition_state(const IdemDefinition * definition,
-											const char *name);
+extern IdemDefinition *idem_definition_parse(const char *machine,
+											 const char *text);
+extern IdemStateDef *idem_definition_state(const IdemDefinition *definition,
+										   const char *name);
 
 /* define.c */
-extern IdemDefinition * idem_definition_read(const char *machine);
-extern bool idem_definition_equal(const IdemDefinition * a,
-								  const IdemDefinition * b);
+extern IdemDefinition *idem_definition_read(const char *machine);
+extern bool idem_definition_equal(const IdemDefinition *a,
+								  const IdemDefinition *b);
 
 #endif							/* IDEM_DEFINITION_H */

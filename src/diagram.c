@@ -34,12 +34,14 @@ PG_FUNCTION_INFO_V1(idem_diagram);
 #define INDENT	"    "
 
 /*
- * The machine that is named, or an error.
+ * The machine that is named, or an error; whole, also where its tables were
+ * filled past their triggers.
  */
 IdemDefinition *
 idem_diagram_machine(const char *machine)
 {
 	IdemDefinition *definition = idem_definition_read(machine);
+	ListCell   *cell;
 
 	if (definition == NULL)
 		ereport(ERROR,
@@ -47,6 +49,22 @@ idem_diagram_machine(const char *machine)
 				 errmsg("machine \"%s\" does not exist", machine),
 				 errhint("Define it with idem_define(), or with what idem_export() printed in the database that has it."),
 				 errhidestmt(true)));
+	foreach(cell, definition->transitions)
+	{
+		IdemTransitionDef *rule = lfirst(cell);
+
+		if ((strcmp(rule->from, IDEM_ANY_STATE) != 0 &&
+			 idem_definition_state(definition, rule->from) == NULL) ||
+			idem_definition_state(definition, rule->to) == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_MISUSE),
+					 errmsg("machine \"%s\" has a transition without its states",
+							machine),
+					 errdetail("Event \"%s\" leads from \"%s\" to \"%s\".",
+							   rule->event, rule->from, rule->to),
+					 errhint("Define it again with idem_define()."),
+					 errhidestmt(true)));
+	}
 	return definition;
 }
 
@@ -87,7 +105,7 @@ name_is_plain(const char *name)
  * What each state is called in the drawing, as a list in their order.
  */
 static List *
-name_states(const IdemDefinition * definition)
+name_states(const IdemDefinition *definition)
 {
 	List	   *names = NIL;
 	ListCell   *cell;
@@ -110,7 +128,7 @@ name_states(const IdemDefinition * definition)
 }
 
 static const char *
-name_of(const IdemDefinition * definition, List *names, const char *state)
+name_of(const IdemDefinition *definition, List *names, const char *state)
 {
 	ListCell   *cell;
 
@@ -123,7 +141,7 @@ name_of(const IdemDefinition * definition, List *names, const char *state)
 }
 
 static int64
-rows_in(const IdemDiagramCounts * counts, const char *state)
+rows_in(const IdemDiagramCounts *counts, const char *state)
 {
 	int64		rows = 0;
 	ListCell   *cell;
@@ -134,7 +152,7 @@ rows_in(const IdemDiagramCounts * counts, const char *state)
 }
 
 static int64
-times_taken(const IdemDiagramCounts * counts, const IdemTransitionDef * rule)
+times_taken(const IdemDiagramCounts *counts, const IdemTransitionDef *rule)
 {
 	int64		times = 0;
 	ListCell   *cell;
@@ -156,7 +174,7 @@ times_taken(const IdemDiagramCounts * counts, const IdemTransitionDef * rule)
  * Whether any arrow names the state.
  */
 static bool
-is_drawn(const IdemDefinition * definition, const IdemStateDef * state)
+is_drawn(const IdemDefinition *definition, const IdemStateDef *state)
 {
 	ListCell   *cell;
 
@@ -174,9 +192,9 @@ is_drawn(const IdemDefinition * definition, const IdemStateDef * state)
 }
 
 static void
-mermaid_declare(StringInfo out, const IdemDefinition * definition,
-				const IdemStateDef * state, const char *name,
-				const IdemDiagramCounts * counts)
+mermaid_declare(StringInfo out, const IdemDefinition *definition,
+				const IdemStateDef *state, const char *name,
+				const IdemDiagramCounts *counts)
 {
 	if (name != state->name)
 	{
@@ -200,7 +218,7 @@ mermaid_declare(StringInfo out, const IdemDefinition * definition,
 }
 
 static void
-mermaid_note(StringInfo out, const IdemStateDef * state, const char *name)
+mermaid_note(StringInfo out, const IdemStateDef *state, const char *name)
 {
 	bool		mode = strcmp(state->self, "noop") != 0;
 
@@ -215,8 +233,8 @@ mermaid_note(StringInfo out, const IdemStateDef * state, const char *name)
  * Appends the text that idem_define() reads as this definition.
  */
 void
-idem_diagram_mermaid(StringInfo out, const IdemDefinition * definition,
-					 const IdemDiagramCounts * counts)
+idem_diagram_mermaid(StringInfo out, const IdemDefinition *definition,
+					 const IdemDiagramCounts *counts)
 {
 	List	   *names = name_states(definition);
 	ListCell   *cell;
@@ -281,8 +299,8 @@ dot_escape(StringInfo out, const char *text)
 }
 
 static void
-dot_state(StringInfo out, const IdemStateDef * state, int number,
-		  const IdemDiagramCounts * counts)
+dot_state(StringInfo out, const IdemStateDef *state, int number,
+		  const IdemDiagramCounts *counts)
 {
 	appendStringInfo(out, "\tn%d [label=\"", number);
 	dot_escape(out, state->name);
@@ -296,8 +314,8 @@ dot_state(StringInfo out, const IdemStateDef * state, int number,
 }
 
 static void
-dot_rule(StringInfo out, const IdemDefinition * definition,
-		 const IdemTransitionDef * rule, const IdemDiagramCounts * counts)
+dot_rule(StringInfo out, const IdemDefinition *definition,
+		 const IdemTransitionDef *rule, const IdemDiagramCounts *counts)
 {
 	ListCell   *cell;
 	StringInfoData from;
@@ -345,8 +363,8 @@ dot_rule(StringInfo out, const IdemDefinition * definition,
 }
 
 static void
-diagram_dot(StringInfo out, const IdemDefinition * definition,
-			const IdemDiagramCounts * counts)
+diagram_dot(StringInfo out, const IdemDefinition *definition,
+			const IdemDiagramCounts *counts)
 {
 	ListCell   *cell;
 	bool		any = false;

@@ -12,7 +12,7 @@ typedef struct IdemDiagramCounts
 {
 	List	   *tables;			/* of lists of counts, see idem_bound_rows */
 	List	   *edges;			/* of IdemEdgeCount */
-}			IdemDiagramCounts;
+} IdemDiagramCounts;
 
 typedef struct IdemEdgeCount
 {
@@ -20,11 +20,11 @@ typedef struct IdemEdgeCount
 	char	   *from;
 	char	   *to;
 	int64		times;
-}			IdemEdgeCount;
+} IdemEdgeCount;
 
-extern IdemDefinition * idem_diagram_machine(const char *machine);
+extern IdemDefinition *idem_diagram_machine(const char *machine);
 extern void idem_diagram_mermaid(StringInfo out,
-								 const IdemDefinition * definition,
-								 const IdemDiagramCounts * counts);
+								 const IdemDefinition *definition,
+								 const IdemDiagramCounts *counts);
 
 #endif							/* IDEM_DIAGRAM_H */

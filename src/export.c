@@ -33,7 +33,7 @@ typedef enum ExportStatement
 	EXPORT_SCOPES,
 	EXPORT_MACHINES,
 	EXPORT_ROWS
-}			ExportStatement;
+} ExportStatement;
 
 static const char *const statements[] = {
 
@@ -122,7 +122,7 @@ export_rows(ReturnSetInfo *rsinfo, uint64 rows)
  * prints.
  */
 static bool
-is_as_defined(const IdemDefinition * definition)
+is_as_defined(const IdemDefinition *definition)
 {
 	ListCell   *cell;
 	bool		initial = false;

@@ -24,6 +24,7 @@
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "parser/scansup.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
@@ -142,11 +143,11 @@ idem_entities_decode(const IdemPlace *place, const char *text, int len)
 			end++;
 		if (end == i + 1 || end == len || text[end] != ';')
 			appendStringInfoChar(&out, text[i++]);
-		else if (entity_append(&out, text + i + 1, end - i - 1))
+		else if (entity_append(&out, text +i + 1, end - i - 1))
 			i = end + 1;
 		else
 			idem_place_error(place, "an entity such as \"#59;\"",
-							 pnstrdup(text + i, end - i + 1),
+							 pnstrdup(text +i, end - i + 1),
 							 "A \"#\" that begins no entity is \"#35;\".");
 	}
 	return out.data;
@@ -161,7 +162,7 @@ idem_entities_encode(StringInfo out, const char *text, const char *special)
 {
 	for (const char *c = text; *c != '\0'; c++)
 	{
-		bool		edge = *c == ' ' && (c == text || c[1] == '\0');
+		bool		edge = *c == ' ' && (c == text ||c[1] == '\0');
 
 		if ((unsigned char) *c < ' ' || *c == 127 || *c == '#' || *c == ';' ||
 			edge || (*c == '%' && c[1] == '%') || strchr(special, *c) != NULL)
@@ -187,7 +188,7 @@ label_cut_count(LabelReader *reader)
 {
 	const char *c = reader->end;
 
-	while (c > reader->at && isspace((unsigned char) c[-1]))
+	while (c > reader->at && scanner_isspace(c[-1]))
 		c--;
 	if (c == reader->at || *--c != ')')
 		return;
@@ -200,7 +201,7 @@ label_cut_count(LabelReader *reader)
 static void
 label_skip_blanks(LabelReader *reader)
 {
-	while (reader->at < reader->end && isspace((unsigned char) *reader->at))
+	while (reader->at < reader->end && scanner_isspace(*reader->at))
 		reader->at++;
 }
 
@@ -216,7 +217,7 @@ label_word_length(const LabelReader *reader)
 {
 	const char *c = reader->at;
 
-	while (c < reader->end && !isspace((unsigned char) *c) &&
+	while (c < reader->end && !scanner_isspace(*c) &&
 		   strchr(",\"[]", *c) == NULL)
 		c++;
 	return c - reader->at;
@@ -339,7 +340,11 @@ void
 idem_label_parse(const IdemPlace *place, const char *text, int len,
 				 IdemLabel *label)
 {
-	LabelReader reader = {place, text, text + len};
+	LabelReader reader;
+
+	reader.place = place;
+	reader.at = text;
+	reader.end = text +len;
 
 	memset(label, 0, sizeof(IdemLabel));
 	label_cut_count(&reader);
@@ -431,8 +436,8 @@ idem_label_print_interval(StringInfo out, const Interval *interval)
 	time %= USECS_PER_MINUTE;
 	if (time % USECS_PER_SEC != 0)
 		appendStringInfo(out, " %s" INT64_FORMAT ".%06d s",
-						 time < 0 ? "-" : "", Abs(time) / USECS_PER_SEC,
-						 (int) (Abs(time) % USECS_PER_SEC));
+						 time < 0 ? "-" : "", (time < 0 ? -time : time) / USECS_PER_SEC,
+						 (int) ((time < 0 ? -time : time) % USECS_PER_SEC));
 	else if (time != 0 || out->len == start)
 		appendStringInfo(out, " " INT64_FORMAT " s", time / USECS_PER_SEC);
 }

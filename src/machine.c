@@ -61,7 +61,7 @@ typedef enum MachineStatement
 	MACHINE_LEAVING,
 	MACHINE_DELETE_LEAVING,
 	MACHINE_RENAME_LEAVING
-}			MachineStatement;
+} MachineStatement;
 
 static const struct
 {

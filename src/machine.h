@@ -12,12 +12,12 @@ typedef struct IdemBound
 {
 	Oid			relid;
 	NameData	column;
-}			IdemBound;
+} IdemBound;
 
 /* machine.c */
 extern void idem_machine_check_name(const char *what, const char *name);
 extern bool idem_machine_may_change(const char *owner);
-extern void idem_machine_refuse(const char *machine) pg_attribute_noreturn();
+extern void idem_machine_refuse(const char *machine);
 extern bool idem_machine_lock(const char *machine, NameData *owner);
 extern void idem_guard_check(const char *guard, const char *event);
 
@@ -25,7 +25,7 @@ extern void idem_guard_check(const char *guard, const char *event);
 extern List *idem_bound_tables(const char *machine);
 extern char *idem_bound_name(Oid relid);
 extern List *idem_bound_lock(const char *machine);
-extern List *idem_bound_count(const IdemBound * bound);
+extern List *idem_bound_count(const IdemBound *bound);
 extern int64 idem_bound_rows(List *counts, const char *state);
 extern bool idem_bound_may_count(const IdemBound *bound);
 extern int64 idem_bound_rows_elsewhere(List *counts, List *states);
