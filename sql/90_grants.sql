@@ -21,20 +21,29 @@ DECLARE
 		'idem_token_issue', 'idem_token_use', 'idem_token_peek',
 		'idem_branch',
 		'idem_update', 'idem_delete',
+		'idem_diagram', 'idem_lint',
+		'idem_history', 'idem_fire', 'idem_try_fire', 'idem_fire_many',
+		'idem_allowed', 'idem_why_not',
 		'idem_lease_acquire', 'idem_lease_renew', 'idem_lease_release',
 		'idem_lease_guard'];
 	operator CONSTANT text[] := ARRAY[
 		'idem_forget', 'idem_reopen', 'idem_import', 'idem_import_many',
 		'idem_fence_advance', 'idem_sweep',
+		'idem_define', 'idem_export',
+		'idem_attach', 'idem_detach', 'idem_verify', 'idem_guard', 'idem_not_initial',
+		'idem_history_changed', 'idem_tick',
 		'idem_attach_once', 'idem_detach_once', 'idem_once_row',
 		'idem_attach_version', 'idem_detach_version', 'idem_rowversion',
 		'idem_lease_break', 'idem_attach_fence', 'idem_detach_fence',
 		'idem_fence_check'];
 	types CONSTANT text[] := ARRAY[
 		'idem_claimed', 'idem_windowed', 'idem_inserted', 'idem_versioned',
-		'idem_lease_acquired', 'idem_lease_renewed'];
+		'idem_lease_acquired', 'idem_lease_renewed',
+		'idem_fired', 'idem_fired_row'];
 	readable CONSTANT text[] := ARRAY[
-		'held', 'scope', 'lease_held', 'branch'];
+		'held', 'scope', 'binding', 'history', 'dwell', 'timer', 'lease_held', 'branch'];
+	writable CONSTANT text[] := ARRAY[
+		'machine', 'state', 'transition'];
 	name text;
 	target regnamespace;
 	statement text;
@@ -79,6 +88,10 @@ BEGIN
 		EXECUTE format('GRANT USAGE ON SCHEMA idem TO %I', role);
 		FOREACH name IN ARRAY readable LOOP
 			EXECUTE format('GRANT SELECT ON idem.%I TO %I', name, role);
+		END LOOP;
+		FOREACH name IN ARRAY writable LOOP
+			EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON idem.%I TO %I',
+				name, role);
 		END LOOP;
 	END IF;
 	RETURN true;
@@ -142,6 +155,12 @@ SELECT pg_catalog.pg_extension_config_dump('idem.key', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.scope', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.window_hit', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.fence', '');
+SELECT pg_catalog.pg_extension_config_dump('idem.machine', '');
+SELECT pg_catalog.pg_extension_config_dump('idem.state', '');
+SELECT pg_catalog.pg_extension_config_dump('idem.transition', '');
+SELECT pg_catalog.pg_extension_config_dump('idem.history', '');
+SELECT pg_catalog.pg_extension_config_dump('idem.history_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('idem.timer', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.token', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.branch', '');
 SELECT pg_catalog.pg_extension_config_dump('idem.lease', '');

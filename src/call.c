@@ -50,8 +50,8 @@ PG_FUNCTION_INFO_V1(idem_child);
  * The key that is derived from scope, key and name: an UUID of version 8, the
  * first bits of a SHA-256 over the three, each behind its length.
  */
-static char *
-call_child_key(text *scope, text *key, const char *name, int len)
+char *
+idem_call_child_key(text *scope, text *key, const char *name, int len)
 {
 	StringInfoData buf;
 	static const char hex[] = "0123456789abcdef";
@@ -99,9 +99,9 @@ idem_child(PG_FUNCTION_ARGS)
 				 errmsg("argument \"name\" is missing"),
 				 errhidestmt(true)));
 	idem_scope_resolve(IDEM_ARG_TEXT(2), IDEM_SCOPE_USING, &scope);
-	PG_RETURN_TEXT_P(cstring_to_text(call_child_key(scope.name, key,
-													VARDATA_ANY(name),
-													VARSIZE_ANY_EXHDR(name))));
+	PG_RETURN_TEXT_P(cstring_to_text(idem_call_child_key(scope.name, key,
+														 VARDATA_ANY(name),
+														 VARSIZE_ANY_EXHDR(name))));
 }
 
 /*
@@ -287,8 +287,8 @@ idem_call_run(const IdemCall *call, Datum *values, bool *nulls,
 	char	   *session = pstrdup(idem_guc_session_key());
 	int			nestlevel = NewGUCNestLevel();
 
-	call_set_key(call_child_key(call->scope.name, call->key, name,
-								strlen(name)), GUC_ACTION_SAVE);
+	call_set_key(idem_call_child_key(call->scope.name, call->key, name,
+									 strlen(name)), GUC_ACTION_SAVE);
 	idem_function_run(call->function, values, nulls, sink, arg);
 	AtEOXact_GUC(true, nestlevel);
 

@@ -124,4 +124,14 @@ idem_compat_find_setting(const char *name)
 #define IDEM_FIND_SETTING(name)	find_option((name), false, true, 0)
 #endif
 
+/* 16 can leave out indexes that point to rows */
+#if PG_VERSION_NUM < 160000
+#define IDEM_INSERT_INDEX_TUPLES(rri, slot, estate) \
+	ExecInsertIndexTuples((rri), (slot), (estate), false, false, NULL, NIL)
+#else
+#define IDEM_INSERT_INDEX_TUPLES(rri, slot, estate) \
+	ExecInsertIndexTuples((rri), (slot), (estate), false, false, NULL, NIL, \
+						  false)
+#endif
+
 #endif							/* IDEM_COMPAT_H */

@@ -9,8 +9,11 @@
  */
 #include "postgres.h"
 
+#include "common/jsonapi.h"
+#include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
+#include "utils/jsonfuncs.h"
 
 #include "compat.h"
 #include "guc.h"
@@ -20,6 +23,8 @@ char	   *idem_guc_scope = NULL;
 int			idem_guc_access = IDEM_ACCESS_AUTO;
 bool		idem_guc_declared_scopes = false;
 int			idem_guc_branch_ttl = 30 * 24 * 60;
+char	   *idem_guc_actor = NULL;
+char	   *idem_guc_context = NULL;
 
 static const struct config_enum_entry access_options[] = {
 	{"auto", IDEM_ACCESS_AUTO, false},
@@ -27,6 +32,27 @@ static const struct config_enum_entry access_options[] = {
 	{"sql", IDEM_ACCESS_SQL, false},
 	{NULL, 0, false}
 };
+
+/*
+ * The context is refused where it is set, since the write that would record it
+ * is somebody else's code.
+ */
+static bool
+guc_check_context(char **newval, void **extra, GucSource source)
+{
+	text	   *json;
+	JsonParseErrorType result;
+
+	if (*newval == NULL || (*newval)[0] == '\0')
+		return true;
+	json = cstring_to_text(*newval);
+	result = pg_parse_json(IDEM_MAKE_JSON_LEX(json), &nullSemAction);
+	pfree(json);
+	if (result == JSON_SUCCESS)
+		return true;
+	GUC_check_errdetail("It must be JSON, or empty.");
+	return false;
+}
 
 /*
  * Defines every setting; called once, when the library is loaded.
@@ -59,6 +85,18 @@ idem_guc_define(void)
 							 &idem_guc_declared_scopes, false,
 							 PGC_USERSET, GUC_NOT_IN_SAMPLE,
 							 NULL, NULL, NULL);
+	DefineCustomStringVariable("idem.actor",
+							   "Who acts, for idem.history.",
+							   "A middleware sets it to the end user of the request.",
+							   &idem_guc_actor, NULL,
+							   PGC_USERSET, GUC_NOT_IN_SAMPLE,
+							   NULL, NULL, NULL);
+	DefineCustomStringVariable("idem.context",
+							   "What else idem.history records, as JSON.",
+							   "Empty means none.",
+							   &idem_guc_context, NULL,
+							   PGC_USERSET, GUC_NOT_IN_SAMPLE,
+							   guc_check_context, NULL, NULL);
 
 	DefineCustomIntVariable("idem.branch_ttl",
 							"How long a branch of a saga is remembered after its end.",

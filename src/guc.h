@@ -17,6 +17,8 @@ extern char *idem_guc_scope;
 extern int	idem_guc_access;
 extern bool idem_guc_declared_scopes;
 extern int	idem_guc_branch_ttl;	/* minutes */
+extern char *idem_guc_actor;
+extern char *idem_guc_context;
 
 extern void idem_guc_define(void);
 extern const char *idem_guc_session_key(void);

@@ -10,11 +10,15 @@
 
 #include "fmgr.h"
 
+#include "binding.h"
 #include "catalog.h"
 #include "claims.h"
 #include "compat.h"
+#include "guard.h"
 #include "function.h"
 #include "guc.h"
+#include "history.h"
+#include "taken.h"
 #include "rowversion.h"
 #include "target.h"
 
@@ -26,6 +30,10 @@ _PG_init(void)
 	idem_guc_define();
 	idem_catalog_init();
 	idem_claims_init();
+	idem_binding_init();
+	idem_guard_init();
+	idem_history_init();
+	idem_taken_init();
 	idem_rowversion_init();
 	idem_function_cache_init();
 	idem_target_init();

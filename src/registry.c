@@ -321,7 +321,8 @@ registry_fill_claim(const IdemRequest *request, TimestampTz now,
 	if (request->once)
 	{
 		idem_row_set_state(row, IDEM_COMPLETED);
-		row->nulls[IDEM_COL_RESPONSE] = true;
+		row->nulls[IDEM_COL_RESPONSE] = request->response == NULL;
+		row->values[IDEM_COL_RESPONSE] = PointerGetDatum(request->response);
 		row->nulls[IDEM_COL_CODE] = true;
 	}
 	else

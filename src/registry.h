@@ -34,7 +34,8 @@ typedef struct IdemRequest
 	const char *verb;			/* what the caller called */
 	text	   *key;
 	const IdemScope *scope;
-	bool		once;			/* record as completed at once */
+	bool		once;			/* record as completed at once ... */
+	text	   *response;		/* ... with this */
 	bool		presume_new;	/* insert before looking */
 	IdemHold	hold;
 	const Interval *lease;

@@ -97,6 +97,8 @@ static IdemSweepKind kinds[] =
 	{
 		.name = "key",.relation = IDEM_REL_KEY,.walk = idem_sweep_keys
 	},
+	SWEEP_WHERE("history", IDEM_REL_HISTORY,
+				"expires_at OPERATOR(pg_catalog.<=) $3"),
 	SWEEP_WHERE("branch", IDEM_REL_BRANCH,
 				"expires_at OPERATOR(pg_catalog.<=) $3"),
 	SWEEP_WHERE("token", IDEM_REL_TOKEN,

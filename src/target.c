@@ -172,11 +172,10 @@ target_open_key(Relation rel)
 }
 
 /*
- * "t.column OPERATOR(schema.=) $n", where the operator is the index's own.
+ * "OPERATOR(schema.=)", the index's own.
  */
-static void
-target_add_condition(StringInfo condition, Relation index, int n,
-					 const char *column)
+static char *
+target_operator(Relation index, int n)
 {
 	Oid			opcintype = index->rd_opcintype[n];
 	Oid			operator = get_opfamily_member(index->rd_opfamily[n],
@@ -184,16 +183,17 @@ target_add_condition(StringInfo condition, Relation index, int n,
 											   BTEqualStrategyNumber);
 	HeapTuple	tuple = SearchSysCache1(OPEROID, ObjectIdGetDatum(operator));
 	Form_pg_operator form;
+	char	   *result;
 
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "no equality operator for key column %d of index %u",
 			 n + 1, RelationGetRelid(index));
 	form = (Form_pg_operator) GETSTRUCT(tuple);
-	appendStringInfo(condition, "%st.%s OPERATOR(%s.%s) $%d",
-					 n > 0 ? " AND " : "", quote_identifier(column),
-					 quote_identifier(get_namespace_name(form->oprnamespace)),
-					 NameStr(form->oprname), n + 1);
+	result = psprintf("OPERATOR(%s.%s)",
+					  quote_identifier(get_namespace_name(form->oprnamespace)),
+					  NameStr(form->oprname));
 	ReleaseSysCache(tuple);
+	return result;
 }
 
 /*
@@ -226,6 +226,7 @@ target_build(Relation rel)
 	target->attnums = palloc(target->nkeys * sizeof(AttrNumber));
 	target->columns = palloc(target->nkeys * sizeof(char *));
 	target->types = palloc(target->nkeys * sizeof(Oid));
+	target->operators = palloc(target->nkeys * sizeof(char *));
 
 	initStringInfo(&condition);
 	for (int i = 0; i < target->nkeys; i++)
@@ -237,7 +238,10 @@ target_build(Relation rel)
 		target->attnums[i] = attnum;
 		target->columns[i] = pstrdup(NameStr(att->attname));
 		target->types[i] = getBaseType(att->atttypid);
-		target_add_condition(&condition, index, i, target->columns[i]);
+		target->operators[i] = target_operator(index, i);
+		appendStringInfo(&condition, "%st.%s %s $%d", i > 0 ? " AND " : "",
+						 quote_identifier(target->columns[i]),
+						 target->operators[i], i + 1);
 	}
 	target->condition = condition.data;
 	index_close(index, NoLock);

@@ -42,6 +42,7 @@ typedef struct IdemTarget
 	AttrNumber *attnums;		/* of the key, in this very table */
 	char	  **columns;
 	Oid		   *types;			/* what values have: domains' base types */
+	char	  **operators;		/* of equality, qualified */
 
 	/* target.c's own */
 	char	   *condition;

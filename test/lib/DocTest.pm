@@ -8,6 +8,7 @@
 #   ```text       right after it is what psql printed, results and errors alike.
 #                 A ```sql block without it must raise no error.
 #   ```sh         holds make commands; what they would do must be known to make.
+#   ```mermaid    is a definition that idem_define() takes.
 #   ```signature  is a function as the catalogue has it, without casts.
 #   <!-- run      holds SQL that the reader does not see; -->  no error either.
 #   <!-- diagram -->  before a ```text block: it shows no output.
@@ -25,7 +26,7 @@ use IPC::Run ();
 
 our @EXPORT = qw(doc_blocks doc_run doc_signatures doc_links doc_anchors);
 
-my %languages = map { $_ => 1 } qw(sql text sh signature);
+my %languages = map { $_ => 1 } qw(sql text sh signature mermaid);
 
 sub read_page
 {
@@ -60,7 +61,18 @@ sub doc_blocks
 				$open->{text} .= "$line\n";
 				next;
 			}
-			if ($kind ne 'text')
+			if ($kind eq 'mermaid')
+			{
+				push @blocks,
+				  {
+					%$open,
+					kind => 'run',
+					diagram => $open->{text},
+					text =>
+					  "BEGIN; SELECT idem_define('diagram', \$mermaid\$$open->{text}\$mermaid\$); ROLLBACK;"
+				  };
+			}
+			elsif ($kind ne 'text')
 			{
 				push @blocks, $open;
 			}

@@ -58,8 +58,30 @@ INSERT INTO expected VALUES
 ('idem_wrap', 'function regprocedure, name text DEFAULT NULL::text', 'regprocedure', 'v', 'u', false),
 ('idem_twin', 'function text, key text', NULL, 'v', 'u', false),
 ('idem_twin', 'function text, key text, VARIADIC args "any"', NULL, 'v', 'u', false),
+('idem_define', 'machine text, definition text, moved jsonb DEFAULT NULL::jsonb', 'boolean', 'v', 'u', false),
+('idem_diagram', 'machine text, format text DEFAULT ''mermaid''::text, counts boolean DEFAULT false', 'text', 'v', 'u', false),
+('idem_lint', 'machine text', NULL, 'v', 'u', false),
+('idem_export', '', 'SETOF text', 'v', 'u', false),
+('idem_machine_check', '', 'trigger', 'v', 'u', false),
+('idem_machine_changed', '', 'trigger', 'v', 'u', false),
+('idem_attach', 'machine text, table_name regclass, column_name name, history boolean DEFAULT false, events_only boolean DEFAULT false, on_delete text DEFAULT ''any''::text, exempt name[] DEFAULT NULL::name[], accept_existing boolean DEFAULT false, validate boolean DEFAULT true, mode text DEFAULT ''enforce''::text, keep interval DEFAULT NULL::interval', 'boolean', 'v', 'u', false),
+('idem_detach', 'table_name regclass, column_name name', 'boolean', 'v', 'u', false),
+('idem_not_initial', 'value "any", machine text', 'boolean', 's', 'u', false),
 ('idem_attach_version', 'table_name regclass, column_name name, mode text DEFAULT ''read''::text, strict boolean DEFAULT false, retryable boolean DEFAULT false, ignore name[] DEFAULT NULL::name[]', 'boolean', 'v', 'u', false),
 ('idem_detach_version', 'table_name regclass', 'boolean', 'v', 'u', false),
+('idem_fire', 'table_name regclass, id "any", event text, version bigint DEFAULT NULL::bigint, key text DEFAULT NULL::text, context jsonb DEFAULT NULL::jsonb, machine text DEFAULT NULL::text', 'idem_fired', 'v', 'u', false),
+('idem_fire', 'table_name regclass, id text, event text, version bigint DEFAULT NULL::bigint, key text DEFAULT NULL::text, context jsonb DEFAULT NULL::jsonb, machine text DEFAULT NULL::text', 'idem_fired', 'v', 'u', false),
+('idem_try_fire', 'table_name regclass, id "any", event text, version bigint DEFAULT NULL::bigint, key text DEFAULT NULL::text, context jsonb DEFAULT NULL::jsonb, machine text DEFAULT NULL::text', 'idem_fired', 'v', 'u', false),
+('idem_try_fire', 'table_name regclass, id text, event text, version bigint DEFAULT NULL::bigint, key text DEFAULT NULL::text, context jsonb DEFAULT NULL::jsonb, machine text DEFAULT NULL::text', 'idem_fired', 'v', 'u', false),
+('idem_fire_many', 'table_name regclass, ids anyarray, event text, version bigint DEFAULT NULL::bigint, key text DEFAULT NULL::text, context jsonb DEFAULT NULL::jsonb, machine text DEFAULT NULL::text', NULL, 'v', 'u', false),
+('idem_fire_many', 'table_name regclass, ids text, event text, version bigint DEFAULT NULL::bigint, key text DEFAULT NULL::text, context jsonb DEFAULT NULL::jsonb, machine text DEFAULT NULL::text', NULL, 'v', 'u', false),
+('idem_allowed', 'table_name regclass, id "any"', NULL, 's', 'u', false),
+('idem_why_not', 'table_name regclass, id "any", event text', 'text', 's', 'u', false),
+('idem_history', 'table_name regclass, id "any"', NULL, 's', 'u', false),
+('idem_allowed', 'table_name regclass, id text', NULL, 's', 'u', false),
+('idem_why_not', 'table_name regclass, id text, event text', 'text', 's', 'u', false),
+('idem_history', 'table_name regclass, id text', NULL, 's', 'u', false),
+('idem_tick', 'max_rows integer DEFAULT 1000', NULL, 'v', 'u', false),
 ('idem_window', 'key text, span interval, scope text DEFAULT NULL::text, max integer DEFAULT 1, wait interval DEFAULT NULL::interval', 'idem_windowed', 'v', 'u', false),
 ('idem_update', 'table_name regclass, id "any", version bigint, changes jsonb', 'idem_versioned', 'v', 'u', false),
 ('idem_update', 'table_name regclass, id text, version bigint, changes jsonb', 'idem_versioned', 'v', 'u', false),
@@ -90,6 +112,10 @@ CREATE TEMP VIEW lease_acquired AS SELECT * FROM idem_lease_acquire('k', '1 h');
 CREATE TEMP VIEW lease_renewed AS SELECT * FROM idem_lease_renew('k', '1 h', 1);
 CREATE TEMP VIEW windowed AS SELECT * FROM idem_window('k', '1 s');
 CREATE TEMP VIEW versioned AS SELECT * FROM idem_update('pg_class', 'a', 1, '{}');
+CREATE TEMP VIEW fired AS SELECT * FROM idem_fire('pg_class', 'a', 'e');
+CREATE TEMP VIEW fired_many AS SELECT * FROM idem_fire_many('pg_class', '{a}', 'e');
+CREATE TEMP VIEW allowed AS SELECT * FROM idem_allowed('pg_class', 'a');
+CREATE TEMP VIEW tick AS SELECT * FROM idem_tick();
 CREATE TEMP VIEW sweep AS SELECT * FROM idem_sweep();
 CREATE FUNCTION pg_temp.columns(relation text) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum)
@@ -108,6 +134,11 @@ SELECT is(pg_temp.columns('lease_acquired'),
 SELECT is(pg_temp.columns('lease_renewed'), 'outcome text, until timestamp with time zone', 'columns of idem_lease_renew');
 SELECT is(pg_temp.columns('windowed'), 'allowed boolean, count integer, retry_after integer', 'columns of idem_window');
 SELECT is(pg_temp.columns('versioned'), 'outcome text, version bigint, current jsonb', 'columns of idem_update');
+SELECT is(pg_temp.columns('fired'), 'outcome text, from_state text, to_state text, version bigint', 'columns of idem_fire');
+SELECT is(pg_temp.columns('fired_many'), 'id text, outcome text, from_state text, to_state text, version bigint', 'columns of idem_fire_many');
+SELECT is(pg_temp.columns('allowed'), 'event text, to_state text', 'columns of idem_allowed');
+SELECT is(pg_temp.columns('tick'), 'table_name text, row_key jsonb, event text, outcome text', 'columns of idem_tick');
+SELECT is(pg_temp.columns('idem.history'), 'seq bigint, table_schema text, table_name text, row_key jsonb, machine text, event text, from_state text, to_state text, version bigint, role_name text, actor text, key text, context jsonb, at timestamp with time zone, expires_at timestamp with time zone, row_hash bigint', 'columns of idem.history');
 SELECT is(pg_temp.columns('sweep'), 'kind text, removed bigint', 'columns of idem_sweep');
 
 -- Everything public is commented.

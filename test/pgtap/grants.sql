@@ -36,14 +36,18 @@ SELECT 'app', unnest(ARRAY['idem_key', 'idem_claim', 'idem_claim_key', 'idem_com
 	'idem_retry', 'idem_release', 'idem_renew', 'idem_step', 'idem_lookup',
 	'idem_once', 'idem_once_many', 'idem_unfinished', 'idem_canonical',
 	'idem_fingerprint', 'idem_child', 'idem_call', 'idem_twin', 'idem_twin_value', 'idem_wrap', 'idem_window',
+	'idem_diagram', 'idem_lint',
+	'idem_history', 'idem_fire', 'idem_try_fire', 'idem_fire_many', 'idem_allowed', 'idem_why_not',
 	'idem_update', 'idem_delete',
 	'idem_token_issue', 'idem_token_use', 'idem_token_peek', 'idem_branch',
 	'idem_lease_acquire', 'idem_lease_renew', 'idem_lease_release', 'idem_lease_guard'])
 UNION ALL
 SELECT 'operator', unnest(ARRAY['idem_forget', 'idem_reopen', 'idem_import',
-	'idem_import_many', 'idem_sweep', 'idem_fence_advance',
+	'idem_import_many', 'idem_sweep', 'idem_fence_advance', 'idem_define', 'idem_export',
 	'idem_attach_once', 'idem_detach_once', 'idem_once_row',
 	'idem_attach_version', 'idem_detach_version', 'idem_rowversion',
+	'idem_attach', 'idem_detach', 'idem_verify', 'idem_guard', 'idem_not_initial',
+	'idem_history_changed', 'idem_tick',
 	'idem_lease_break', 'idem_attach_fence', 'idem_detach_fence', 'idem_fence_check'])
 UNION ALL
 SELECT 'owner', unnest(ARRAY['idem_grant', 'idem_revoke']);
@@ -104,6 +108,22 @@ SELECT ok(has_table_privilege('regress_idem_ops', 'idem.branch', 'SELECT'), 'ope
 SELECT ok(NOT has_table_privilege('regress_idem_ops', 'idem.lease', 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE'), 'but not idem.lease');
 SELECT ok(NOT has_table_privilege('regress_idem_app', 'idem.lease', 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE'), 'nor does app');
 SELECT ok(NOT has_table_privilege('regress_idem_app', 'idem.held', 'SELECT'), 'app does not');
+
+SELECT is(
+	ARRAY(SELECT format('%s %s %s', r, t, p)
+		FROM unnest(ARRAY['machine', 'state', 'transition']) AS t,
+			unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER']) AS p,
+			unnest(ARRAY['regress_idem_none', 'regress_idem_app', 'regress_idem_ops']) AS r
+		WHERE has_table_privilege(r, 'idem.' || t, p) <> (r = 'regress_idem_ops' AND p NOT IN ('TRUNCATE', 'TRIGGER'))),
+	'{}', 'operators, and nobody else, write definitions');
+
+SELECT is(
+	ARRAY(SELECT format('%s %s %s', r, t, p)
+		FROM unnest(ARRAY['history', 'timer', 'dwell']) AS t,
+			unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER']) AS p,
+			unnest(ARRAY['regress_idem_none', 'regress_idem_app', 'regress_idem_ops']) AS r
+		WHERE has_table_privilege(r, 'idem.' || t, p) <> (r = 'regress_idem_ops' AND p = 'SELECT')),
+	'{}', 'operators read history and timers, nobody writes them');
 
 -- In action.
 SELECT is(pg_temp.act('regress_idem_none', $$SELECT idem_once('k')$$), '42501', 'none: verb');

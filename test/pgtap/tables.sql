@@ -12,6 +12,8 @@ SELECT has_table('idem', 'key', 'table idem.key');
 SELECT has_table('idem', 'scope', 'table idem.scope');
 SELECT has_table('idem', 'window_hit', 'table idem.window_hit');
 SELECT has_view('idem', 'held', 'view idem.held');
+SELECT has_view('idem', 'binding', 'view idem.binding');
+SELECT columns_are('idem', 'binding', ARRAY['machine', 'table_name', 'column_name', 'options']);
 SELECT has_table('idem', 'lease', 'table idem.lease');
 SELECT has_view('idem', 'lease_held', 'view idem.lease_held');
 SELECT columns_are('idem', 'lease', ARRAY['name', 'owner', 'fence', 'since', 'until', 'released']);
@@ -94,6 +96,26 @@ SELECT col_default_is('idem', 'scope', 'no_expiry', 'false', 'no_expiry is false
 
 SELECT columns_are('idem', 'held',
 	ARRAY['scope', 'key', 'hold', 'since', 'lease_until', 'attempt', 'step']);
+
+-- Definitions of machines.
+SELECT columns_are('idem', 'machine', ARRAY['name', 'owner']);
+SELECT columns_are('idem', 'state', ARRAY['machine', 'name', 'initial', 'final', 'frozen', 'self']);
+SELECT columns_are('idem', 'transition',
+	ARRAY['machine', 'event', 'from_state', 'to_state', 'priority', 'guard', 'roles', 'after']);
+SELECT col_is_pk('idem', 'machine', 'name', 'primary key of idem.machine');
+SELECT col_is_pk('idem', 'state', ARRAY['machine', 'name'], 'primary key of idem.state');
+SELECT col_is_pk('idem', 'transition', ARRAY['machine', 'event', 'from_state', 'priority'], 'primary key of idem.transition');
+SELECT fk_ok('idem', 'state', 'machine', 'idem', 'machine', 'name');
+SELECT fk_ok('idem', 'transition', ARRAY['machine', 'to_state'], 'idem', 'state', ARRAY['machine', 'name']);
+SELECT is(
+	ARRAY(SELECT attrelid::regclass || '.' || attname FROM pg_attribute
+		WHERE attrelid IN ('idem.machine'::regclass, 'idem.state'::regclass, 'idem.transition'::regclass)
+		AND atttypid = 'text'::regtype AND attcollation <> '"C"'::regcollation),
+	'{}', 'their texts are COLLATE "C"');
+SELECT is(
+	(SELECT string_agg(tgname::text || tgenabled::text, ' ' ORDER BY tgrelid::regclass::text, tgname) FROM pg_trigger
+		WHERE tgrelid IN ('idem.machine'::regclass, 'idem.state'::regclass, 'idem.transition'::regclass) AND NOT tgisinternal),
+	'changedA checkedO changedA checkedO changedA checkedO', 'changes are checked, and announced always');
 
 -- Settings of scopes are checked where they are written.
 SELECT throws_ok(

@@ -1,0 +1,214 @@
+/*
+ * allowed.c
+ *	  SQL functions idem_allowed and idem_why_not: what could be fired.
+ *
+ * They read the row with the caller's snapshot, as the caller, and judge it as
+ * idem_fire() would.  They lock and write nothing, so they work on a standby;
+ * what they say may be over the moment after.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "executor/spi.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "errors.h"
+#include "fire.h"
+
+PG_FUNCTION_INFO_V1(idem_allowed);
+PG_FUNCTION_INFO_V1(idem_why_not);
+
+static void
+allowed_open(IdemFire * fire, FunctionCallInfo fcinfo, Datum *id)
+{
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"table_name\" is missing"),
+				 errhidestmt(true)));
+	fire->target = idem_target_open(PG_GETARG_OID(0), AccessShareLock);
+	idem_target_take_id(fire->target, fcinfo, 1, id);
+}
+
+/*
+ * Reads the row without locking it.  False if there is none.
+ */
+static bool
+allowed_read(IdemFire * fire, Datum *id, IdemFireRow * row)
+{
+	StringInfoData columns;
+
+	initStringInfo(&columns);
+	appendStringInfoString(&columns, "SELECT ");
+	idem_fire_columns(fire, &columns);
+	appendStringInfoString(&columns, " FROM");
+	if (SPI_execute_snapshot(idem_target_plan(fire->target, columns.data, "",
+											  "", 0, NULL), id, NULL,
+							 GetActiveSnapshot(), InvalidSnapshot, true,
+							 false, 1) < 0)
+		elog(ERROR, "could not read the row");
+	if (SPI_processed == 0)
+		return false;
+	idem_fire_take_row(fire, SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
+					   row);
+	return true;
+}
+
+/*
+ * What one machine of the table allows.
+ */
+static void
+allowed_of(IdemFire * fire, const IdemFireRow * row, ReturnSetInfo *rsinfo)
+{
+	int			from = idem_binding_state(fire->binding, fire->machine,
+										  row->state, row->state_null);
+	const IdemRule *const *rules;
+	int			nrules;
+
+	if (from == IDEM_STATE_NULL)
+		return;
+	nrules = idem_machine_rules(fire->machine, from, &rules);
+	for (int i = 0; i < nrules; i++)
+	{
+		bool		again = false;
+		IdemFireVerdict verdict;
+		Datum		values[2];
+		bool		nulls[2] = {false, false};
+
+		for (int j = 0; j < i && !again; j++)
+			again = strcmp(rules[j]->event, rules[i]->event) == 0;
+		if (again)
+			continue;
+		fire->event = rules[i]->event;
+		idem_fire_judge(fire, row, GetActiveSnapshot(), &verdict);
+		if (verdict.outcome != IDEM_FIRE_APPLIED)
+			continue;
+		values[0] = CStringGetTextDatum(fire->event);
+		values[1] = CStringGetTextDatum(verdict.to);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
+							 nulls);
+	}
+}
+
+/*
+ * idem_allowed(table_name, id) -> SETOF (event, to_state)
+ */
+Datum
+idem_allowed(PG_FUNCTION_ARGS)
+{
+	IdemFire	fire = {.verb = "idem_allowed()"};
+	Datum		id[IDEM_TARGET_MAXKEYS];
+	Relation	rel;
+	IdemTable  *table;
+
+	allowed_open(&fire, fcinfo, id);
+	InitMaterializedSRF(fcinfo, 0);
+	SPI_connect();
+	rel = table_open(fire.target->relid, NoLock);
+	idem_machine_accept();
+	table = idem_table_get(rel, CurrentMemoryContext);
+	if (table->nbindings == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("no machine is attached to table \"%s\"",
+						RelationGetRelationName(rel)),
+				 errhint("Attach one with idem_attach()."),
+				 errtable(rel),
+				 errhidestmt(true)));
+	fire.context_of = CurrentMemoryContext;
+	for (int i = 0; i < table->nbindings; i++)
+	{
+		IdemFireRow row;
+
+		fire.binding = &table->bindings[i];
+		fire.machine = idem_machine_get(fire.binding->machine, false,
+										CurrentMemoryContext);
+		if (!allowed_read(&fire, id, &row))
+			break;
+		allowed_of(&fire, &row, (ReturnSetInfo *) fcinfo->resultinfo);
+		idem_fire_close(&fire);
+	}
+	table_close(rel, NoLock);
+	SPI_finish();
+	PG_RETURN_NULL();
+}
+
+static char *
+allowed_explain(IdemFire * fire, const IdemFireVerdict * verdict)
+{
+	const char *from = verdict->from != NULL ?
+	psprintf("\"%s\"", verdict->from) : "NULL";
+	const char *outcome = idem_fire_outcomes[verdict->outcome];
+
+	switch (verdict->outcome)
+	{
+		case IDEM_FIRE_ALREADY:
+			return psprintf("%s: the row is in %s", outcome, from);
+		case IDEM_FIRE_FROZEN:
+			return psprintf("%s: state %s lets nothing be changed", outcome,
+							from);
+		case IDEM_FIRE_FORBIDDEN:
+			return psprintf("%s: role \"%s\" may not take \"%s\" from %s to \"%s\"",
+							outcome, GetUserNameFromId(GetUserId(), false),
+							fire->event, from, verdict->to);
+		case IDEM_FIRE_GUARDED:
+			return psprintf("%s: from %s to \"%s\" the row must satisfy: %s",
+							outcome, from, verdict->to, verdict->rule->guard);
+		default:
+			{
+				char	   *allowed =
+				idem_judge_allowed_text(verdict->judge,
+										idem_machine_state(fire->machine,
+														   verdict->from != NULL ? verdict->from : "",
+														   verdict->from != NULL ? strlen(verdict->from) : 0));
+
+				return psprintf("%s: no transition \"%s\" leaves %s%s%s",
+								outcome, fire->event, from,
+								allowed[0] != '\0' ? "; allowed: " : "",
+								allowed);
+			}
+	}
+}
+
+/*
+ * idem_why_not(table_name, id, event) -> text
+ */
+Datum
+idem_why_not(PG_FUNCTION_ARGS)
+{
+	IdemFire	fire = {.verb = "idem_why_not()"};
+	Datum		id[IDEM_TARGET_MAXKEYS];
+	IdemFireRow row;
+	IdemFireVerdict verdict = {.outcome = IDEM_FIRE_MISSING};
+	char	   *answer = NULL;
+
+	if (PG_ARGISNULL(2))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"event\" is missing"),
+				 errhidestmt(true)));
+	allowed_open(&fire, fcinfo, id);
+	fire.event = text_to_cstring(PG_GETARG_TEXT_PP(2));
+	SPI_connect();
+	idem_fire_choose(&fire, NULL);
+	if (!allowed_read(&fire, id, &row))
+		answer = "missing: there is no such row, or it is not visible";
+	else
+	{
+		idem_fire_judge(&fire, &row, GetActiveSnapshot(), &verdict);
+		if (verdict.outcome != IDEM_FIRE_APPLIED)
+			answer = allowed_explain(&fire, &verdict);
+	}
+	idem_fire_close(&fire);
+	if (answer != NULL)
+		answer = strcpy(SPI_palloc(strlen(answer) + 1), answer);
+	SPI_finish();
+	if (answer == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(answer));
+}

@@ -1,0 +1,769 @@
+/*
+ * attach.c
+ *	  SQL functions idem_attach and idem_detach.
+ *
+ * Attaching creates triggers and nothing else, so that PostgreSQL keeps the
+ * binding as it keeps any trigger.  All of a binding have the same three
+ * arguments: machine, options, and a tag that keeps them together when the
+ * column or a trigger is renamed.
+ *
+ * Locks, in order: the machine's row FOR SHARE, so that its definition stays
+ * what it is until the triggers are committed; then the table with its
+ * partitions and children, against writers, in the order of every other DDL.
+ * Rows are looked at after that, with the latest snapshot.
+ *
+ * Everything is done as the caller, who must own the table and its children.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "catalog/catalog.h"
+#include "catalog/dependency.h"
+#include "catalog/pg_attribute.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_trigger.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/guc.h"
+#include "utils/json.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/reltrigger.h"
+#include "utils/ruleutils.h"
+#include "utils/snapmgr.h"
+
+#include "catalog.h"
+#include "compat.h"
+#include "errors.h"
+#include "judge.h"
+
+PG_FUNCTION_INFO_V1(idem_attach);
+PG_FUNCTION_INFO_V1(idem_detach);
+
+/* what a tag keeps of the column's name, so that suffixes find room */
+#define MAX_TAG_COLUMN	40
+
+/* values are listed in a report up to so many */
+#define MAX_REPORTED	20
+
+typedef struct Attachment
+{
+	char	   *machine;
+	Oid			relid;
+	char	   *column;
+	bool		history;
+	bool		events_only;
+	char	   *on_delete;
+	ArrayType  *exempt;
+	bool		accept_existing;
+	bool		validate;
+	char	   *mode;
+	Interval   *keep;
+
+	bool		partitioned;
+	bool		rowwise;
+	List	   *relids;			/* those that get triggers, the table first */
+	List	   *all;			/* these and their partitions */
+	char	   *schema;			/* of the functions, quoted */
+	char	   *tag;
+} Attachment;
+
+static char *
+attach_table_name(Oid relid)
+{
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
+									  get_rel_name(relid));
+}
+
+static void
+attach_check_owner(Oid relid)
+{
+	if (get_rel_name(relid) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
+	if (!IDEM_OWNS_RELATION(relid, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER,
+					   get_relkind_objtype(get_rel_relkind(relid)),
+					   get_rel_name(relid));
+}
+
+static void
+attach_execute(const char *statement)
+{
+	if (SPI_execute(statement, false, 0) < 0)
+		elog(ERROR, "could not execute: %s", statement);
+}
+
+/*
+ * Keeps the machine's definition as it is until the transaction ends.
+ */
+static void
+attach_lock_machine(const char *machine)
+{
+	static const char statement[] =
+	"SELECT FROM idem.machine WHERE name OPERATOR(pg_catalog.=) $1 FOR SHARE";
+	Oid			types[] = {TEXTOID};
+	Datum		values[] = {CStringGetTextDatum(machine)};
+	IdemIdentity saved;
+	SPIPlanPtr	plan;
+
+	idem_catalog_become(idem_catalog_owner(IDEM_REL_MACHINE), &saved);
+	plan = SPI_prepare(statement, 1, types);
+	if (plan == NULL ||
+		SPI_execute_snapshot(plan, values, NULL, GetLatestSnapshot(),
+							 InvalidSnapshot, false, false, 0) < 0)
+		elog(ERROR, "could not execute: %s", statement);
+	idem_catalog_restore(&saved);
+}
+
+/*
+ * Refuses what cannot be guarded.
+ */
+static void
+attach_check_table(Relation rel, bool is_root)
+{
+	char	   *name = RelationGetRelationName(rel);
+	char		relkind = rel->rd_rel->relkind;
+
+	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a table", name),
+				 errdetail("Machines are attached to ordinary and partitioned tables, of which no partition may be foreign."),
+				 errtable(rel)));
+	if (IsSystemRelation(rel) ||
+		strcmp(get_namespace_name(RelationGetNamespace(rel)), "idem") == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied: \"%s\" is a table of the system",
+						name)));
+	if (is_root && rel->rd_rel->relispartition)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("table \"%s\" is a partition", name),
+				 errhint("Attach the machine to the partitioned table that it belongs to."),
+				 errtable(rel)));
+}
+
+static AttrNumber
+attach_check_column(Relation rel, const char *name)
+{
+	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), name);
+	Form_pg_attribute column;
+	Oid			base_type;
+	int32		typmod;
+
+	if (attnum == InvalidAttrNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of relation \"%s\" does not exist",
+						name, RelationGetRelationName(rel)),
+				 errtable(rel)));
+	if (attnum < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_COLUMN_REFERENCE),
+				 errmsg("column \"%s\" is a system column", name),
+				 errtable(rel)));
+	column = TupleDescAttr(RelationGetDescr(rel), attnum - 1);
+	if (column->attgenerated != '\0' || column->attidentity != '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_COLUMN_REFERENCE),
+				 column->attgenerated != '\0' ?
+				 errmsg("column \"%s\" of table \"%s\" is a generated column",
+						name, RelationGetRelationName(rel)) :
+				 errmsg("column \"%s\" of table \"%s\" is an identity column",
+						name, RelationGetRelationName(rel)),
+				 errdetail("PostgreSQL makes its values, no writer moves them."),
+				 errtablecol(rel, attnum)));
+	if (idem_state_kind(column->atttypid, column->atttypmod, &base_type,
+						&typmod) == IDEM_STATE_NOT_A_KIND)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("column \"%s\" of table \"%s\" has type %s, which cannot hold states",
+						name, RelationGetRelationName(rel),
+						format_type_be(column->atttypid)),
+				 errhint("State columns are of type text, varchar, char, smallint, integer, bigint, an enum, or a domain over one of these."),
+				 errtablecol(rel, attnum)));
+	return attnum;
+}
+
+static void
+attach_check_history(Relation rel)
+{
+	list_free(RelationGetIndexList(rel));
+	if (!OidIsValid(rel->rd_pkindex))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" has no primary key",
+						RelationGetRelationName(rel)),
+				 errdetail("A history names rows by their primary key."),
+				 errhint("Add one, or attach without history."),
+				 errtable(rel)));
+}
+
+/*
+ * Locks the table, and finds those that get triggers.
+ */
+static void
+attach_lock_tables(Attachment *attachment)
+{
+	Relation	rel;
+	ListCell   *lc;
+
+	attach_check_owner(attachment->relid);
+	rel = relation_open(attachment->relid, ShareRowExclusiveLock);
+	attach_check_owner(attachment->relid);
+	attach_check_table(rel, true);
+	attachment->partitioned = rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE;
+	attachment->all = find_all_inheritors(attachment->relid,
+										  ShareRowExclusiveLock, NULL);
+	attachment->rowwise = attachment->partitioned ||
+		list_length(attachment->all) > 1 ||
+		has_superclass(attachment->relid) ||
+		rel->rd_tableam != GetHeapamTableAmRoutine();
+	attachment->relids = list_make1_oid(attachment->relid);
+	if (!attachment->partitioned)
+		attachment->relids = attachment->all;
+	relation_close(rel, NoLock);
+
+	foreach(lc, attachment->all)
+	{
+		Oid			relid = lfirst_oid(lc);
+
+		rel = relation_open(relid, NoLock);
+		attach_check_table(rel, false);
+		if (!attachment->partitioned)
+			attach_check_owner(relid);
+		relation_close(rel, NoLock);
+	}
+}
+
+/*
+ * Checks columns, guards and bindings of the tables that get triggers.
+ */
+static void
+attach_check_tables(Attachment *attachment, const IdemMachine *machine)
+{
+	ListCell   *lc;
+
+	foreach(lc, attachment->relids)
+	{
+		Relation	rel = relation_open(lfirst_oid(lc), NoLock);
+		AttrNumber	attnum = attach_check_column(rel, attachment->column);
+		IdemTable  *table = idem_table_get(rel, CurrentMemoryContext);
+
+		for (int i = 0; i < table->nbindings; i++)
+		{
+			if (table->bindings[i].column == attnum)
+				ereport(ERROR,
+						(errcode(ERRCODE_DUPLICATE_OBJECT),
+						 errmsg("column \"%s\" of table \"%s\" is moved by machine \"%s\" already",
+								attachment->column,
+								RelationGetRelationName(rel),
+								table->bindings[i].machine),
+						 errhint("Detach it first with idem_detach()."),
+						 errtablecol(rel, attnum)));
+		}
+		idem_judge_check_guards(rel, machine);
+		if (attachment->history)
+			attach_check_history(rel);
+		relation_close(rel, NoLock);
+	}
+}
+
+/*
+ * Refuses rows whose state is NULL or unknown, with a report of all of them.
+ */
+static void
+attach_check_rows(Attachment *attachment, const IdemMachine *machine)
+{
+	StringInfoData query;
+	StringInfoData report;
+	SPIPlanPtr	plan;
+	uint64		bad = 0;
+	int			nestlevel = NewGUCNestLevel();
+
+	/* all rows, or an error */
+	(void) set_config_option("row_security", "off", PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	initStringInfo(&query);
+	appendStringInfo(&query,
+					 "SELECT (%s)::pg_catalog.text COLLATE pg_catalog.\"C\", pg_catalog.count(*) FROM %s GROUP BY 1 ORDER BY 1",
+					 quote_identifier(attachment->column),
+					 attach_table_name(attachment->relid));
+	plan = SPI_prepare(query.data, 0, NULL);
+	if (plan == NULL ||
+		SPI_execute_snapshot(plan, NULL, NULL, GetLatestSnapshot(),
+							 InvalidSnapshot, true, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not execute: %s", query.data);
+	AtEOXact_GUC(true, nestlevel);
+
+	initStringInfo(&report);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		char	   *label = SPI_getvalue(SPI_tuptable->vals[i],
+										 SPI_tuptable->tupdesc, 1);
+		char	   *count = SPI_getvalue(SPI_tuptable->vals[i],
+										 SPI_tuptable->tupdesc, 2);
+
+		if (label != NULL &&
+			idem_machine_state(machine, label, strlen(label)) >= 0)
+			continue;
+		if (++bad > MAX_REPORTED)
+			continue;
+		if (label != NULL && strlen(label) > 128)
+			label = psprintf("%s...", pnstrdup(label,
+											   pg_mbcliplen(label,
+															strlen(label),
+															128)));
+		if (label == NULL)
+			appendStringInfo(&report, "NULL: %s", count);
+		else
+			appendStringInfo(&report, "\"%s\": %s", label, count);
+		appendStringInfoString(&report, "\n");
+	}
+	if (bad == 0)
+		return;
+	if (bad > MAX_REPORTED)
+		appendStringInfo(&report, "and " UINT64_FORMAT " more values\n",
+						 bad - MAX_REPORTED);
+	report.data[report.len - 1] = '\0';
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_MISUSE),
+			 errmsg("rows of table \"%s\" are in no state of machine \"%s\"",
+					get_rel_name(attachment->relid), attachment->machine),
+			 errdetail("Values of column \"%s\", and rows that have them:\n%s",
+					   attachment->column, report.data),
+			 errhint("Mend these rows, or pass accept_existing => true to let them stay as they are."),
+			 err_generic_string(PG_DIAG_SCHEMA_NAME,
+								get_namespace_name(get_rel_namespace(attachment->relid))),
+			 err_generic_string(PG_DIAG_TABLE_NAME,
+								get_rel_name(attachment->relid)),
+			 err_generic_string(PG_DIAG_COLUMN_NAME, attachment->column),
+			 errhidestmt(true)));
+}
+
+/*
+ * The options that are not default, as the text of a JSON object.
+ */
+static char *
+attach_options(const Attachment *attachment, bool child)
+{
+	StringInfoData buf;
+	const char *comma = "";
+
+	initStringInfo(&buf);
+	appendStringInfoChar(&buf, '{');
+	if (attachment->history)
+	{
+		appendStringInfo(&buf, "%s\"history\": true", comma);
+		comma = ", ";
+	}
+	if (attachment->events_only)
+	{
+		appendStringInfo(&buf, "%s\"events_only\": true", comma);
+		comma = ", ";
+	}
+	if (strcmp(attachment->on_delete, "any") != 0)
+	{
+		appendStringInfo(&buf, "%s\"on_delete\": \"%s\"", comma,
+						 attachment->on_delete);
+		comma = ", ";
+	}
+	if (attachment->exempt != NULL)
+	{
+		Datum	   *elems;
+		bool	   *nulls;
+		int			nelems;
+		int			n = 0;
+
+		deconstruct_array(attachment->exempt, NAMEOID, NAMEDATALEN, false,
+						  TYPALIGN_CHAR, &elems, &nulls, &nelems);
+		appendStringInfo(&buf, "%s\"exempt\": [", comma);
+		for (int i = 0; i < nelems; i++)
+		{
+			if (nulls[i])
+				continue;
+			/* an error if there is no such role */
+			(void) get_role_oid(NameStr(*DatumGetName(elems[i])), false);
+			if (n++ > 0)
+				appendStringInfoString(&buf, ", ");
+			escape_json(&buf, NameStr(*DatumGetName(elems[i])));
+		}
+		appendStringInfoChar(&buf, ']');
+		comma = ", ";
+	}
+	if (strcmp(attachment->mode, "enforce") != 0)
+	{
+		appendStringInfo(&buf, "%s\"mode\": \"%s\"", comma, attachment->mode);
+		comma = ", ";
+	}
+	if (attachment->keep != NULL)
+	{
+		int			nestlevel = NewGUCNestLevel();
+
+		(void) set_config_option("intervalstyle", "iso_8601", PGC_USERSET,
+								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+								 false);
+		appendStringInfo(&buf, "%s\"keep\": \"%s\"", comma,
+						 DatumGetCString(DirectFunctionCall1(interval_out,
+															 IntervalPGetDatum(attachment->keep))));
+		AtEOXact_GUC(true, nestlevel);
+		comma = ", ";
+	}
+	if (child)
+		appendStringInfo(&buf, "%s\"child\": true", comma);
+	appendStringInfoChar(&buf, '}');
+	return buf.data;
+}
+
+/* what follows the tag in the names of a binding's triggers */
+static const char *const suffixes[] = {
+	"", "_insert", "_update", "_delete", "_end", "_log_i", "_log_u"
+};
+
+static bool
+attach_tag_is_free(const Attachment *attachment, const char *tag)
+{
+	ListCell   *lc;
+
+	foreach(lc, attachment->all)
+	{
+		for (int i = 0; i < lengthof(suffixes); i++)
+		{
+			if (OidIsValid(get_trigger_oid(lfirst_oid(lc),
+										   psprintf("%s%s", tag, suffixes[i]),
+										   true)))
+				return false;
+		}
+	}
+	return true;
+}
+
+/*
+ * A name that sorts behind others', and is free with every suffix.
+ */
+static char *
+attach_choose_tag(const Attachment *attachment)
+{
+	const char *column = attachment->column;
+	char	   *base = psprintf("~idem_%s",
+								pnstrdup(column,
+										 pg_mbcliplen(column, strlen(column),
+													  MAX_TAG_COLUMN)));
+	char	   *tag = base;
+
+	for (int n = 2; !attach_tag_is_free(attachment, tag); n++)
+		tag = psprintf("%s_%d", base, n);
+	return tag;
+}
+
+/*
+ * CREATE TRIGGER tag+suffix "when" ON table "how" EXECUTE FUNCTION function(...)
+ */
+static void
+attach_create(const Attachment *attachment, Oid relid, const char *suffix,
+			  const char *when, const char *how, const char *function)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "CREATE TRIGGER %s %s ON %s %s EXECUTE FUNCTION %s.%s(%s, %s, %s)",
+					 quote_identifier(psprintf("%s%s", attachment->tag,
+											   suffix)),
+					 when, attach_table_name(relid), how, attachment->schema,
+					 function, quote_literal_cstr(attachment->machine),
+					 quote_literal_cstr(attach_options(attachment,
+													   relid != attachment->relid)),
+					 quote_literal_cstr(attachment->tag));
+	attach_execute(buf.data);
+}
+
+static void
+attach_create_triggers(const Attachment *attachment, Oid relid)
+{
+	const char *column = quote_identifier(attachment->column);
+	char	   *new_row = psprintf("FOR EACH ROW WHEN (NEW.%s IS NOT NULL OR true)",
+								   column);
+	char	   *old_row = psprintf("FOR EACH ROW WHEN (OLD.%s IS NOT NULL OR true)",
+								   column);
+	char	   *not_initial = psprintf("FOR EACH ROW WHEN (%s.idem_not_initial(NEW.%s, %s))",
+									   attachment->schema, column,
+									   quote_literal_cstr(attachment->machine));
+
+	attach_create(attachment, relid, "", "BEFORE UPDATE", new_row,
+				  "idem_guard");
+	attach_create(attachment, relid, "_insert", "AFTER INSERT",
+				  attachment->partitioned ||
+				  (attachment->rowwise && attachment->history) ?
+				  new_row : not_initial, "idem_guard");
+	if (attachment->partitioned || strcmp(attachment->on_delete, "any") != 0)
+		attach_create(attachment, relid, "_delete", "AFTER DELETE", old_row,
+					  "idem_guard");
+	if (attachment->rowwise)
+		attach_create(attachment, relid, "_update", "AFTER UPDATE", new_row,
+					  "idem_guard");
+	else
+	{
+		attach_create(attachment, relid, "_end", "AFTER UPDATE",
+					  "FOR EACH STATEMENT", "idem_guard");
+		if (attachment->history)
+		{
+			attach_create(attachment, relid, "_log_u", "AFTER UPDATE",
+						  "REFERENCING OLD TABLE AS idem_old NEW TABLE AS idem_new FOR EACH STATEMENT",
+						  "idem_history_changed");
+			attach_create(attachment, relid, "_log_i", "AFTER INSERT",
+						  "REFERENCING NEW TABLE AS idem_new FOR EACH STATEMENT",
+						  "idem_history_changed");
+		}
+	}
+}
+
+/*
+ * One of two words.
+ */
+static char *
+attach_take_word(FunctionCallInfo fcinfo, int n, const char *name,
+				 const char *const *words)
+{
+	char	   *word;
+	StringInfoData hint;
+
+	if (PG_ARGISNULL(n))
+		return pstrdup(words[0]);
+	word = text_to_cstring(PG_GETARG_TEXT_PP(n));
+	initStringInfo(&hint);
+	for (int i = 0; words[i] != NULL; i++)
+	{
+		if (strcmp(word, words[i]) == 0)
+			return word;
+		appendStringInfo(&hint, "%s\"%s\"", i > 0 ? ", " : "", words[i]);
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+			 errmsg("invalid value for argument \"%s\"", name),
+			 errhint("Available values are %s.", hint.data),
+			 errhidestmt(true)));
+}
+
+static void
+attach_require(FunctionCallInfo fcinfo, int n, const char *name)
+{
+	if (PG_ARGISNULL(n))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"%s\" is missing", name),
+				 errhidestmt(true)));
+}
+
+static bool
+attach_take_bool(FunctionCallInfo fcinfo, int n, bool otherwise)
+{
+	return PG_ARGISNULL(n) ? otherwise : PG_GETARG_BOOL(n);
+}
+
+/*
+ * idem_attach(machine, table_name, column_name, history, events_only,
+ *			   on_delete, exempt, accept_existing, validate, mode, keep)
+ *		-> true
+ */
+Datum
+idem_attach(PG_FUNCTION_ARGS)
+{
+	static const char *const delete_rules[] = {"any", "final", "never", NULL};
+	static const char *const modes[] = {"enforce", "observe", NULL};
+	Attachment	attachment;
+	const IdemMachine *machine;
+	ListCell   *lc;
+
+	attach_require(fcinfo, 0, "machine");
+	attach_require(fcinfo, 1, "table_name");
+	attach_require(fcinfo, 2, "column_name");
+	memset(&attachment, 0, sizeof(attachment));
+	attachment.machine = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	attachment.relid = PG_GETARG_OID(1);
+	attachment.column = pstrdup(NameStr(*PG_GETARG_NAME(2)));
+	attachment.history = attach_take_bool(fcinfo, 3, false);
+	attachment.events_only = attach_take_bool(fcinfo, 4, false);
+	attachment.on_delete = attach_take_word(fcinfo, 5, "on_delete",
+											delete_rules);
+	attachment.exempt = PG_ARGISNULL(6) ? NULL : PG_GETARG_ARRAYTYPE_P(6);
+	attachment.accept_existing = attach_take_bool(fcinfo, 7, false);
+	attachment.validate = attach_take_bool(fcinfo, 8, true);
+	attachment.mode = attach_take_word(fcinfo, 9, "mode", modes);
+	attachment.keep = PG_ARGISNULL(10) ? NULL : PG_GETARG_INTERVAL_P(10);
+	attachment.schema = pstrdup(quote_identifier(get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid))));
+	if (attachment.keep != NULL && !attachment.history)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"keep\" needs a history"),
+				 errhint("Pass history => true."),
+				 errhidestmt(true)));
+	if (attachment.keep != NULL)
+	{
+		Interval	zero;
+
+		memset(&zero, 0, sizeof(zero));
+		if (DatumGetInt32(DirectFunctionCall2(interval_cmp,
+											  IntervalPGetDatum(attachment.keep),
+											  IntervalPGetDatum(&zero))) <= 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+					 errmsg("argument \"keep\" must be a time to come"),
+					 errhidestmt(true)));
+	}
+	PreventCommandIfReadOnly("idem_attach()");
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	attach_check_owner(attachment.relid);
+	attach_lock_machine(attachment.machine);
+	attach_lock_tables(&attachment);
+	idem_machine_accept();
+	machine = idem_machine_get(attachment.machine, false,
+							   CurrentMemoryContext);
+	if (machine->timed && !attachment.history)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("machine \"%s\" has timed transitions, which need a history",
+						attachment.machine),
+				 errhint("Pass history => true."),
+				 errhidestmt(true)));
+	attach_check_tables(&attachment, machine);
+	if (attachment.validate && !attachment.accept_existing)
+		attach_check_rows(&attachment, machine);
+	attachment.tag = attach_choose_tag(&attachment);
+	foreach(lc, attachment.relids)
+		attach_create_triggers(&attachment, lfirst_oid(lc));
+	SPI_finish();
+	PG_RETURN_BOOL(true);
+}
+
+/*
+ * Drops the binding's triggers from a table, their clones go along.
+ */
+static void
+detach_drop(Oid relid, const char *tag)
+{
+	Relation	rel = relation_open(relid, NoLock);
+	List	   *names = NIL;
+	ListCell   *lc;
+	int			n = rel->trigdesc != NULL ? rel->trigdesc->numtriggers : 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		const Trigger *trigger = &rel->trigdesc->triggers[i];
+
+		if (trigger->tgnargs == IDEM_NARGS && !trigger->tgisclone &&
+			strcmp(trigger->tgargs[IDEM_ARG_TAG], tag) == 0 &&
+			idem_trigger_is_ours(trigger->tgfoid, NULL))
+			names = lappend(names, pstrdup(trigger->tgname));
+	}
+	relation_close(rel, NoLock);
+
+	foreach(lc, names)
+		attach_execute(psprintf("DROP TRIGGER %s ON %s",
+								quote_identifier((char *) lfirst(lc)),
+								attach_table_name(relid)));
+}
+
+/*
+ * The tag of the binding of a column, also where its first trigger is gone; or
+ * of one whose column is gone.  NULL if there is none.
+ */
+static char *
+detach_find_tag(Relation rel, const char *column)
+{
+	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), column);
+	char	   *orphan = NULL;
+	int			n = rel->trigdesc != NULL ? rel->trigdesc->numtriggers : 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		const Trigger *trigger = &rel->trigdesc->triggers[i];
+		char	   *tag;
+
+		if (trigger->tgnargs != IDEM_NARGS ||
+			!idem_trigger_is_ours(trigger->tgfoid, NULL))
+			continue;
+		tag = trigger->tgargs[IDEM_ARG_TAG];
+		if (attnum != InvalidAttrNumber &&
+			idem_trigger_column(trigger->tgqual) == attnum)
+			return pstrdup(tag);
+		if (attnum == InvalidAttrNumber && strncmp(tag, "~idem_", 6) == 0 &&
+			strncmp(tag + 6, column, Min(strlen(column), MAX_TAG_COLUMN)) == 0)
+			orphan = pstrdup(tag);
+	}
+	return orphan;
+}
+
+/*
+ * idem_detach(table_name, column_name) -> true
+ */
+Datum
+idem_detach(PG_FUNCTION_ARGS)
+{
+	Oid			relid;
+	char	   *column;
+	char	   *tag;
+	Relation	rel;
+	IdemTable  *table;
+	ListCell   *lc;
+
+	attach_require(fcinfo, 0, "table_name");
+	attach_require(fcinfo, 1, "column_name");
+	relid = PG_GETARG_OID(0);
+	column = pstrdup(NameStr(*PG_GETARG_NAME(1)));
+	PreventCommandIfReadOnly("idem_detach()");
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	attach_check_owner(relid);
+	rel = relation_open(relid, AccessExclusiveLock);
+	attach_check_owner(relid);
+	tag = detach_find_tag(rel, column);
+	if (tag == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("no machine is attached to column \"%s\" of table \"%s\"",
+						column, RelationGetRelationName(rel)),
+				 errtable(rel),
+				 errhidestmt(true)));
+	table = idem_table_get(rel, CurrentMemoryContext);
+	for (int i = 0; i < table->nbindings; i++)
+	{
+		const IdemBinding *binding = &table->bindings[i];
+
+		if (strcmp(binding->tag, tag) == 0 && binding->root != relid)
+			ereport(ERROR,
+					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+					 errmsg("machine of table \"%s\" was attached to a table above it",
+							RelationGetRelationName(rel)),
+					 errhint("Detach it from table \"%s\".",
+							 get_rel_name(binding->root)),
+					 errtable(rel),
+					 errhidestmt(true)));
+	}
+	relation_close(rel, NoLock);
+
+	foreach(lc, find_all_inheritors(relid, AccessExclusiveLock, NULL))
+	{
+		if (lfirst_oid(lc) == relid || !get_rel_relispartition(lfirst_oid(lc)))
+			detach_drop(lfirst_oid(lc), tag);
+	}
+	SPI_finish();
+	PG_RETURN_BOOL(true);
+}

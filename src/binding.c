@@ -1,0 +1,602 @@
+/*
+ * binding.c
+ *	  Which columns of a table move by which machines.
+ *
+ * A binding is nothing but triggers on the table: machine and options are in
+ * their arguments, the column is in the WHEN clause of the one that fires
+ * before the update of a row.  So PostgreSQL itself keeps bindings right: it
+ * dumps them by name, clones them to partitions, follows renaming and refuses
+ * to drop the column.  Nothing is looked up here that the relation's cache
+ * entry does not hold; an entry of ours is as old as that one, and a relcache
+ * callback marks it when it is not any more.
+ *
+ * As with machines, nothing in use is freed: who gets a table's bindings names
+ * a memory context, and until that is reset they stay.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/dependency.h"
+#include "catalog/indexing.h"
+#include "catalog/partition.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_trigger.h"
+#include "catalog/pg_type.h"
+#include "commands/extension.h"
+#include "commands/trigger.h"
+#include "mb/pg_wchar.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/fmgrprotos.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/jsonb.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/reltrigger.h"
+#include "utils/syscache.h"
+
+#include "binding.h"
+#include "errors.h"
+
+typedef struct TableKept
+{
+	IdemTable	table;			/* first: callers point at it */
+	int			pins;
+	bool		cached;
+} TableKept;
+
+typedef struct TableEntry
+{
+	Oid			relid;			/* hash key */
+	bool		valid;
+	TableKept  *kept;
+} TableEntry;
+
+typedef struct TablePin
+{
+	MemoryContextCallback callback;
+	TableKept  *kept;
+} TablePin;
+
+static HTAB *cache = NULL;
+
+/*
+ * Relcache callback: only marks.
+ */
+static void
+binding_relation_changed(Datum arg, Oid relid)
+{
+	TableEntry *entry;
+
+	if (cache == NULL)
+		return;
+	if (OidIsValid(relid))
+	{
+		entry = hash_search(cache, &relid, HASH_FIND, NULL);
+		if (entry != NULL)
+			entry->valid = false;
+	}
+	else
+	{
+		HASH_SEQ_STATUS seq;
+
+		hash_seq_init(&seq, cache);
+		while ((entry = hash_seq_search(&seq)) != NULL)
+			entry->valid = false;
+	}
+}
+
+/*
+ * Registers the callback; called once, when the library is loaded.
+ */
+void
+idem_binding_init(void)
+{
+	CacheRegisterRelcacheCallback(binding_relation_changed, (Datum) 0);
+}
+
+static void
+table_release(TableKept *kept)
+{
+	if (kept->pins == 0 && !kept->cached)
+		MemoryContextDelete(kept->table.context);
+}
+
+static void
+table_unpin(void *arg)
+{
+	TableKept  *kept = ((TablePin *) arg)->kept;
+
+	kept->pins--;
+	table_release(kept);
+}
+
+static IdemTable *
+table_pin(TableKept *kept, MemoryContext holder)
+{
+	TablePin   *pin = MemoryContextAlloc(holder, sizeof(TablePin));
+
+	pin->kept = kept;
+	pin->callback.func = table_unpin;
+	pin->callback.arg = pin;
+	kept->pins++;
+	MemoryContextRegisterResetCallback(holder, &pin->callback);
+	return &kept->table;
+}
+
+/*
+ * Whether a trigger's function is the extension's, and of that name; NULL is
+ * any name.
+ */
+bool
+idem_trigger_is_ours(Oid function, const char *name)
+{
+	char	   *actual = get_func_name(function);
+	Oid			extension;
+
+	if (actual == NULL || strncmp(actual, "idem_", 5) != 0)
+		return false;
+	if (name != NULL && strcmp(actual, name) != 0)
+		return false;
+	extension = get_extension_oid("idem", true);
+	return OidIsValid(extension) &&
+		getExtensionOfObject(ProcedureRelationId, function) == extension;
+}
+
+/*
+ * The column that a trigger's WHEN clause names, or InvalidAttrNumber.
+ */
+AttrNumber
+idem_trigger_column(const char *qual)
+{
+	AttrNumber	column = InvalidAttrNumber;
+	ListCell   *lc;
+
+	if (qual == NULL)
+		return InvalidAttrNumber;
+	foreach(lc, pull_var_clause(stringToNode(qual), 0))
+	{
+		Var		   *var = (Var *) lfirst(lc);
+
+		if (column != InvalidAttrNumber && var->varattno != column)
+			return InvalidAttrNumber;
+		column = var->varattno;
+	}
+	return column > 0 ? column : InvalidAttrNumber;
+}
+
+/*
+ * How states stand in a column of that type.
+ */
+IdemStateKind
+idem_state_kind(Oid type, int32 typmod, Oid *base_type, int32 *base_typmod)
+{
+	*base_typmod = typmod;
+	*base_type = getBaseTypeAndTypmod(type, base_typmod);
+	switch (*base_type)
+	{
+		case TEXTOID:
+		case VARCHAROID:
+			return IDEM_STATE_TEXT;
+		case BPCHAROID:
+			return IDEM_STATE_BPCHAR;
+		case INT2OID:
+			return IDEM_STATE_INT2;
+		case INT4OID:
+			return IDEM_STATE_INT4;
+		case INT8OID:
+			return IDEM_STATE_INT8;
+		default:
+			return get_typtype(*base_type) == TYPTYPE_ENUM ?
+				IDEM_STATE_ENUM : IDEM_STATE_NOT_A_KIND;
+	}
+}
+
+static JsonbValue *
+option_find(Jsonb *options, const char *name)
+{
+	if (!JB_ROOT_IS_OBJECT(options))
+		return NULL;
+	return getKeyJsonValueFromContainer(&options->root, name, strlen(name),
+										NULL);
+}
+
+static bool
+option_bool(Jsonb *options, const char *name)
+{
+	JsonbValue *value = option_find(options, name);
+
+	return value != NULL && value->type == jbvBool && value->val.boolean;
+}
+
+static char *
+option_string(Jsonb *options, const char *name)
+{
+	JsonbValue *value = option_find(options, name);
+
+	if (value == NULL || value->type != jbvString)
+		return NULL;
+	return pnstrdup(value->val.string.val, value->val.string.len);
+}
+
+static void
+binding_read_options(IdemBinding *binding)
+{
+	Jsonb	   *options;
+	JsonbValue *value;
+	char	   *word;
+
+	options = DatumGetJsonbP(DirectFunctionCall1(jsonb_in,
+												 CStringGetDatum(binding->options_text)));
+	binding->child = option_bool(options, "child");
+	binding->history = option_bool(options, "history");
+	binding->events_only = option_bool(options, "events_only");
+
+	word = option_string(options, "mode");
+	binding->observe = word != NULL && strcmp(word, "observe") == 0;
+
+	word = option_string(options, "on_delete");
+	if (word != NULL && strcmp(word, "final") == 0)
+		binding->on_delete = IDEM_DELETE_FINAL;
+	else if (word != NULL && strcmp(word, "never") == 0)
+		binding->on_delete = IDEM_DELETE_NEVER;
+
+	word = option_string(options, "keep");
+	if (word != NULL)
+	{
+		binding->has_keep = true;
+		binding->keep = *DatumGetIntervalP(DirectFunctionCall3(interval_in,
+															   CStringGetDatum(word),
+															   ObjectIdGetDatum(InvalidOid),
+															   Int32GetDatum(-1)));
+	}
+
+	value = option_find(options, "exempt");
+	if (value != NULL && value->type == jbvBinary &&
+		JsonContainerIsArray(value->val.binary.data))
+	{
+		JsonbContainer *array = value->val.binary.data;
+		int			n = JsonContainerSize(array);
+
+		binding->exempt = palloc(Max(n, 1) * sizeof(char *));
+		for (int i = 0; i < n; i++)
+		{
+			JsonbValue *role = getIthJsonbValueFromContainer(array, i);
+
+			if (role->type == jbvString)
+				binding->exempt[binding->nexempt++] =
+					pnstrdup(role->val.string.val, role->val.string.len);
+		}
+	}
+}
+
+/*
+ * A parent that a table inherits from, or InvalidOid.
+ */
+static Oid
+table_parent(Oid relid)
+{
+	Relation	inherits = table_open(InheritsRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	Oid			parent = InvalidOid;
+
+	ScanKeyInit(&key, Anum_pg_inherits_inhrelid, BTEqualStrategyNumber,
+				F_OIDEQ, ObjectIdGetDatum(relid));
+	scan = systable_beginscan(inherits, InheritsRelidSeqnoIndexId, true, NULL,
+							  1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		parent = ((Form_pg_inherits) GETSTRUCT(tuple))->inhparent;
+	systable_endscan(scan);
+	table_close(inherits, AccessShareLock);
+	return parent;
+}
+
+/*
+ * The topmost of the table's ancestors that has the binding.
+ */
+static Oid
+binding_root(Relation rel, const IdemBinding *binding)
+{
+	Oid			root = RelationGetRelid(rel);
+
+	if (rel->rd_rel->relispartition)
+		return llast_oid(get_partition_ancestors(root));
+	if (binding->child)
+	{
+		Oid			parent = root;
+
+		while (OidIsValid(parent = table_parent(parent)))
+		{
+			if (OidIsValid(get_trigger_oid(parent, binding->tag, true)))
+				root = parent;
+		}
+	}
+	return root;
+}
+
+/*
+ * Whether "trigger" is one that fires so.
+ */
+static bool
+trigger_fires(const Trigger *trigger, int16 timing, int16 event)
+{
+	return TRIGGER_TYPE_MATCHES(trigger->tgtype, TRIGGER_TYPE_ROW, timing,
+								event);
+}
+
+/*
+ * Fills in a binding from its trigger, the i-th of the relation.
+ */
+static void
+binding_read(Relation rel, int i, IdemBinding *binding)
+{
+	TriggerDesc *desc = rel->trigdesc;
+	Trigger    *trigger = &desc->triggers[i];
+	Form_pg_attribute column;
+
+	memset(binding, 0, sizeof(IdemBinding));
+	binding->trigger = trigger->tgoid;
+	binding->trigger_name = pstrdup(trigger->tgname);
+	binding->machine = pstrdup(trigger->tgargs[IDEM_ARG_MACHINE]);
+	binding->options_text = pstrdup(trigger->tgargs[IDEM_ARG_OPTIONS]);
+	binding->tag = pstrdup(trigger->tgargs[IDEM_ARG_TAG]);
+	binding->column = idem_trigger_column(trigger->tgqual);
+	if (binding->column == InvalidAttrNumber ||
+		binding->column > RelationGetNumberOfAttributes(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("trigger \"%s\" of table \"%s\" names no column in its WHEN clause",
+						trigger->tgname, RelationGetRelationName(rel)),
+				 errhint("Make it with idem_attach()."),
+				 errtable(rel),
+				 errhidestmt(true)));
+	column = TupleDescAttr(RelationGetDescr(rel), binding->column - 1);
+	binding->column_name = column->attname;
+	binding->type = column->atttypid;
+	binding->kind = idem_state_kind(column->atttypid, column->atttypmod,
+									&binding->base_type, &binding->typmod);
+	binding_read_options(binding);
+	binding->root = binding_root(rel, binding);
+
+	/* PostgreSQL fires triggers of one kind in the order they stand here */
+	for (int j = 0; j < desc->numtriggers; j++)
+	{
+		const Trigger *other = &desc->triggers[j];
+
+		if (j > i && other->tgenabled != TRIGGER_DISABLED &&
+			trigger_fires(other, TRIGGER_TYPE_BEFORE, TRIGGER_TYPE_UPDATE) &&
+			!idem_trigger_is_ours(other->tgfoid, NULL))
+			binding->overruled = true;
+		if (trigger_fires(other, TRIGGER_TYPE_AFTER, TRIGGER_TYPE_UPDATE) &&
+			other->tgfoid == trigger->tgfoid &&
+			other->tgnargs == IDEM_NARGS &&
+			strcmp(other->tgargs[IDEM_ARG_TAG], binding->tag) == 0)
+			binding->rowwise = true;
+	}
+}
+
+static TableKept *
+table_read(Relation rel)
+{
+	MemoryContext context;
+	MemoryContext former;
+	TableKept  *kept;
+	int			n = rel->trigdesc != NULL ? rel->trigdesc->numtriggers : 0;
+
+	context = AllocSetContextCreate(CurrentMemoryContext, "idem bindings",
+									ALLOCSET_SMALL_SIZES);
+	former = MemoryContextSwitchTo(context);
+	kept = palloc0(sizeof(TableKept));
+	kept->table.relid = RelationGetRelid(rel);
+	kept->table.context = context;
+	kept->table.bindings = palloc(Max(n, 1) * sizeof(IdemBinding));
+	for (int i = 0; i < n; i++)
+	{
+		const Trigger *trigger = &rel->trigdesc->triggers[i];
+
+		if (trigger_fires(trigger, TRIGGER_TYPE_BEFORE, TRIGGER_TYPE_UPDATE) &&
+			trigger->tgnargs == IDEM_NARGS &&
+			idem_trigger_is_ours(trigger->tgfoid, "idem_guard"))
+			binding_read(rel, i, &kept->table.bindings[kept->table.nbindings++]);
+	}
+	MemoryContextSwitchTo(former);
+	return kept;
+}
+
+/*
+ * Removes what is not valid any more, of tables that were dropped above all.
+ */
+static void
+table_tidy(void)
+{
+	HASH_SEQ_STATUS seq;
+	TableEntry *entry;
+
+	hash_seq_init(&seq, cache);
+	while ((entry = hash_seq_search(&seq)) != NULL)
+	{
+		TableKept  *kept = entry->kept;
+
+		if (entry->valid || kept == NULL)
+			continue;
+		hash_search(cache, &entry->relid, HASH_REMOVE, NULL);
+		kept->cached = false;
+		table_release(kept);
+	}
+}
+
+/*
+ * The bindings of an opened relation, the very one whose rows are touched,
+ * pinned until "holder" is reset.
+ */
+IdemTable *
+idem_table_get(Relation rel, MemoryContext holder)
+{
+	Oid			relid = RelationGetRelid(rel);
+	TableEntry *entry;
+	TableKept  *kept;
+	bool		found;
+
+	if (cache == NULL)
+	{
+		HASHCTL		ctl;
+
+		memset(&ctl, 0, sizeof(ctl));
+		ctl.keysize = sizeof(Oid);
+		ctl.entrysize = sizeof(TableEntry);
+		ctl.hcxt = CacheMemoryContext;
+		cache = hash_create("idem bindings", 16, &ctl,
+							HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+
+	entry = hash_search(cache, &relid, HASH_FIND, NULL);
+	if (entry != NULL && entry->valid)
+		return table_pin(entry->kept, holder);
+	table_tidy();
+
+	/*
+	 * The relation is open, so its triggers are as they were when it was
+	 * opened or newer; reading them opens catalogs, which may bring news of
+	 * the relation.  Then what was read serves this caller only.
+	 */
+	entry = hash_search(cache, &relid, HASH_ENTER, &found);
+	entry->valid = true;
+	entry->kept = NULL;
+	PG_TRY();
+	{
+		kept = table_read(rel);
+	}
+	PG_CATCH();
+	{
+		hash_search(cache, &relid, HASH_REMOVE, NULL);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+
+	entry->kept = kept;
+	kept->cached = true;
+	MemoryContextSetParent(kept->table.context, CacheMemoryContext);
+	return table_pin(kept, holder);
+}
+
+/*
+ * The binding that a trigger belongs to; an error if it has lost it.
+ */
+IdemBinding *
+idem_table_binding(IdemTable *table, const char *tag)
+{
+	for (int i = 0; i < table->nbindings; i++)
+	{
+		if (strcmp(table->bindings[i].tag, tag) == 0)
+			return &table->bindings[i];
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_MISUSE),
+			 errmsg("table \"%s\" has lost trigger \"%s\" of a binding",
+					get_rel_name(table->relid), tag),
+			 errhint("Detach what is left of it with idem_detach(), and attach the machine again."),
+			 errhidestmt(true)));
+}
+
+/*
+ * The state that a value of the column is: an index, unknown, or NULL.
+ */
+int
+idem_binding_state(const IdemBinding *binding, const IdemMachine *machine,
+				   Datum value, bool isnull)
+{
+	if (isnull)
+		return IDEM_STATE_NULL;
+
+	switch (binding->kind)
+	{
+		case IDEM_STATE_TEXT:
+		case IDEM_STATE_BPCHAR:
+			{
+				struct varlena *packed = PG_DETOAST_DATUM_PACKED(value);
+				int			length = VARSIZE_ANY_EXHDR(packed);
+				int			state;
+
+				if (binding->kind == IDEM_STATE_BPCHAR)
+					length = bpchartruelen(VARDATA_ANY(packed), length);
+				state = idem_machine_state(machine, VARDATA_ANY(packed),
+										   length);
+				if ((Pointer) packed != DatumGetPointer(value))
+					pfree(packed);
+				return state;
+			}
+		case IDEM_STATE_ENUM:
+			{
+				char	   *label = idem_binding_label(binding, value);
+				int			state = idem_machine_state(machine, label,
+													   strlen(label));
+
+				pfree(label);
+				return state;
+			}
+		case IDEM_STATE_INT2:
+			return idem_machine_number(machine, DatumGetInt16(value));
+		case IDEM_STATE_INT4:
+			return idem_machine_number(machine, DatumGetInt32(value));
+		case IDEM_STATE_INT8:
+			return idem_machine_number(machine, DatumGetInt64(value));
+		case IDEM_STATE_NOT_A_KIND:
+			break;
+	}
+	return IDEM_STATE_UNKNOWN;
+}
+
+/*
+ * The value as the machine names states.
+ */
+char *
+idem_binding_label(const IdemBinding *binding, Datum value)
+{
+	switch (binding->kind)
+	{
+		case IDEM_STATE_TEXT:
+			return TextDatumGetCString(value);
+		case IDEM_STATE_BPCHAR:
+			{
+				char	   *label = TextDatumGetCString(value);
+
+				label[bpchartruelen(label, strlen(label))] = '\0';
+				return label;
+			}
+		case IDEM_STATE_ENUM:
+			return DatumGetCString(DirectFunctionCall1(enum_out, value));
+		case IDEM_STATE_INT2:
+			return psprintf("%d", DatumGetInt16(value));
+		case IDEM_STATE_INT4:
+			return psprintf("%d", DatumGetInt32(value));
+		case IDEM_STATE_INT8:
+			return psprintf(INT64_FORMAT, DatumGetInt64(value));
+		case IDEM_STATE_NOT_A_KIND:
+			break;
+	}
+	return pstrdup("?");
+}
+
+/*
+ * A state's name as a value of the column's base type; the type's own error
+ * where it is none.
+ */
+Datum
+idem_binding_value(const IdemBinding *binding, const char *label)
+{
+	Oid			input;
+	Oid			param;
+
+	getTypeInputInfo(binding->base_type, &input, &param);
+	return OidInputFunctionCall(input, pstrdup(label), param, binding->typmod);
+}

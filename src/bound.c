@@ -1,0 +1,491 @@
+/*
+ * bound.c
+ *	  The tables that are bound to a machine: found, locked, counted, and their
+ *	  rows moved when a definition gives up a state.
+ *
+ * A state may only go when no row is in it.  So that none can arrive between
+ * the counting and the commit, the bound tables and all their partitions and
+ * children are locked SHARE ROW EXCLUSIVE first, in the order of their OIDs:
+ * writers that were judged by the old definition have finished then, and later
+ * ones are judged by the new.  The machine's row is locked already (machine.c),
+ * which keeps further tables from being bound; the set of children is read
+ * again until nothing was added.
+ *
+ * Tables belong to users: they are counted and written as the caller, who needs
+ * the privileges.  Row security that would hide rows from the count is an
+ * error.  A temporary table of another session cannot be read and is passed
+ * over.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/rls.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+#include "catalog.h"
+#include "errors.h"
+#include "machine.h"
+#include "store.h"
+
+/* the rows that are being moved now, from[i] to to[i]; see idem_bound_move */
+typedef struct Migration
+{
+	const char *machine;
+	List	   *from;
+	List	   *to;
+} Migration;
+
+static const Migration *migration = NULL;
+
+/* rows of one state in one table */
+typedef struct StateCount
+{
+	char	   *state;
+	int64		rows;
+} StateCount;
+
+/*
+ * A table's name as the reader of a message needs it.
+ */
+char *
+idem_bound_name(Oid relid)
+{
+	char	   *name = get_rel_name(relid);
+
+	if (name == NULL)
+		return psprintf("%u", relid);
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
+									  name);
+}
+
+/*
+ * The columns bound to a machine, ordered by their table's OID.
+ */
+List *
+idem_bound_tables(const char *machine)
+{
+	static SPIPlanPtr plan = NULL;
+	MemoryContext caller = CurrentMemoryContext;
+	const Oid	types[] = {TEXTOID};
+	Datum		values[1];
+	List	   *tables = NIL;
+	IdemIdentity saved;
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	values[0] = CStringGetTextDatum(machine);
+	idem_catalog_become(idem_catalog_owner(IDEM_REL_MACHINE), &saved);
+	if (plan == NULL)
+		plan = idem_sql_keep_plan("SELECT table_name::pg_catalog.oid, column_name"
+								  " FROM idem.binding"
+								  " WHERE machine OPERATOR(pg_catalog.=) $1"
+								  " ORDER BY 1, 2",
+								  1, types);
+	if (SPI_execute_snapshot(plan, values, NULL, GetLatestSnapshot(),
+							 InvalidSnapshot, true, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not read the bindings of a machine");
+	idem_catalog_restore(&saved);
+
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		HeapTuple	tuple = SPI_tuptable->vals[i];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+		MemoryContext spi = MemoryContextSwitchTo(caller);
+		IdemBound  *bound = palloc(sizeof(IdemBound));
+		bool		isnull;
+
+		bound->relid = DatumGetObjectId(SPI_getbinval(tuple, desc, 1, &isnull));
+		bound->column = *DatumGetName(SPI_getbinval(tuple, desc, 2, &isnull));
+		tables = lappend(tables, bound);
+		MemoryContextSwitchTo(spi);
+	}
+	SPI_finish();
+	return tables;
+}
+
+/*
+ * The same, with the tables locked; the machine's row must be.
+ */
+List *
+idem_bound_lock(const char *machine)
+{
+	List	   *locked = NIL;
+	List	   *tables;
+	bool		more;
+
+	do
+	{
+		List	   *relids = NIL;
+		ListCell   *cell;
+
+		tables = idem_bound_tables(machine);
+		foreach(cell, tables)
+		{
+			IdemBound  *bound = lfirst(cell);
+
+			relids = list_concat_unique_oid(relids,
+											find_all_inheritors(bound->relid,
+																NoLock, NULL));
+		}
+		list_sort(relids, list_oid_cmp);
+
+		more = false;
+		foreach(cell, relids)
+		{
+			if (list_member_oid(locked, lfirst_oid(cell)))
+				continue;
+			LockRelationOid(lfirst_oid(cell), ShareRowExclusiveLock);
+			locked = lappend_oid(locked, lfirst_oid(cell));
+			more = true;
+		}
+	} while (more);
+	return tables;
+}
+
+/*
+ * The name of a state in a column's value.
+ */
+static char *
+bound_label(HeapTuple tuple, TupleDesc desc)
+{
+	char	   *label = SPI_getvalue(tuple, desc, 1);
+
+	if (label != NULL && getBaseType(SPI_gettypeid(desc, 1)) == BPCHAROID)
+	{
+		int			len = strlen(label);
+
+		while (len > 0 && label[len - 1] == ' ')
+			label[--len] = '\0';
+	}
+	return label;
+}
+
+/*
+ * Whether the table can be looked into: it is there and not another session's.
+ */
+static bool
+bound_is_readable(Oid relid)
+{
+	char		persistence;
+
+	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)))
+		return false;
+	persistence = get_rel_persistence(relid);
+	return persistence != RELPERSISTENCE_TEMP ||
+		!isOtherTempNamespace(get_rel_namespace(relid));
+}
+
+/*
+ * The expression that compares a state column by its bytes.
+ */
+static const char *
+bound_expression(const IdemBound *bound)
+{
+	const char *column = quote_identifier(NameStr(bound->column));
+	AttrNumber	attnum = get_attnum(bound->relid, NameStr(bound->column));
+
+	if (!type_is_collatable(get_atttype(bound->relid, attnum)))
+		return column;
+	return psprintf("%s COLLATE pg_catalog.\"C\"", column);
+}
+
+/*
+ * Runs a statement that cannot be kept, as the caller and by the latest
+ * snapshot.
+ */
+static void
+bound_execute(const char *statement, int nargs, Oid *types, Datum *values,
+			  bool read_only)
+{
+	SPIPlanPtr	plan = SPI_prepare(statement, nargs, types);
+	int			guc_level = NewGUCNestLevel();
+	int			result;
+
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s",
+			 SPI_result_code_string(SPI_result));
+	(void) set_config_option("row_security", "off", PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	result = SPI_execute_snapshot(plan, values, NULL, GetLatestSnapshot(),
+								  InvalidSnapshot, read_only, true, 0);
+	AtEOXact_GUC(false, guc_level);
+	if (result < 0)
+		elog(ERROR, "SPI_execute_snapshot failed: %s",
+			 SPI_result_code_string(result));
+}
+
+/*
+ * How many rows are in which state, as a list of StateCount.
+ */
+List *
+idem_bound_count(const IdemBound *bound)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	List	   *counts = NIL;
+
+	if (!bound_is_readable(bound->relid))
+		return NIL;
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	bound_execute(psprintf("SELECT %s, pg_catalog.count(*) FROM %s GROUP BY 1 ORDER BY 1",
+						   bound_expression(bound),
+						   idem_bound_name(bound->relid)),
+				  0, NULL, NULL, true);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		HeapTuple	tuple = SPI_tuptable->vals[i];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+		char	   *label = bound_label(tuple, desc);
+		MemoryContext spi;
+		StateCount *count;
+		bool		isnull;
+
+		if (label == NULL)
+			continue;
+		spi = MemoryContextSwitchTo(caller);
+		count = palloc(sizeof(StateCount));
+		count->state = pstrdup(label);
+		count->rows = DatumGetInt64(SPI_getbinval(tuple, desc, 2, &isnull));
+		counts = lappend(counts, count);
+		MemoryContextSwitchTo(spi);
+	}
+	SPI_finish();
+	return counts;
+}
+
+/*
+ * Whether idem_bound_count() would succeed.
+ */
+bool
+idem_bound_may_count(const IdemBound *bound)
+{
+	AttrNumber	attnum = get_attnum(bound->relid, NameStr(bound->column));
+
+	return (pg_class_aclcheck(bound->relid, GetUserId(),
+							  ACL_SELECT) == ACLCHECK_OK ||
+			pg_attribute_aclcheck(bound->relid, attnum, GetUserId(),
+								  ACL_SELECT) == ACLCHECK_OK) &&
+		check_enable_rls(bound->relid, InvalidOid, true) != RLS_ENABLED;
+}
+
+/* whether and where a list of C strings holds one */
+static int
+name_position(List *names, const char *name)
+{
+	ListCell   *cell;
+
+	foreach(cell, names)
+	{
+		if (strcmp(lfirst(cell), name) == 0)
+			return foreach_current_index(cell);
+	}
+	return -1;
+}
+
+/*
+ * How many rows of a bound table are in a state.
+ */
+int64
+idem_bound_rows(List *counts, const char *state)
+{
+	ListCell   *cell;
+
+	foreach(cell, counts)
+	{
+		StateCount *count = lfirst(cell);
+
+		if (strcmp(count->state, state) == 0)
+			return count->rows;
+	}
+	return 0;
+}
+
+/*
+ * How many rows are in none of the states.
+ */
+int64
+idem_bound_rows_elsewhere(List *counts, List *states)
+{
+	int64		rows = 0;
+	ListCell   *cell;
+
+	foreach(cell, counts)
+	{
+		StateCount *count = lfirst(cell);
+
+		if (name_position(states, count->state) < 0)
+			rows += count->rows;
+	}
+	return rows;
+}
+
+/*
+ * Locks the bound tables and refuses if rows are in one of the states.
+ */
+void
+idem_bound_check_empty(const char *machine, List *states)
+{
+	StringInfoData report;
+	IdemBound  *first = NULL;
+	ListCell   *cell;
+
+	/* who moves rows has counted them */
+	if (migration != NULL && strcmp(migration->machine, machine) == 0)
+		return;
+
+	initStringInfo(&report);
+	foreach(cell, idem_bound_lock(machine))
+	{
+		IdemBound  *bound = lfirst(cell);
+		ListCell   *inner;
+
+		foreach(inner, idem_bound_count(bound))
+		{
+			StateCount *count = lfirst(inner);
+
+			if (name_position(states, count->state) < 0)
+				continue;
+			if (first == NULL)
+				first = bound;
+			appendStringInfo(&report, "%s%s.%s: " INT64_FORMAT " in \"%s\"",
+							 report.len > 0 ? ", " : "",
+							 idem_bound_name(bound->relid),
+							 quote_identifier(NameStr(bound->column)),
+							 count->rows, count->state);
+		}
+	}
+	if (first != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("machine \"%s\" cannot lose a state that rows are in",
+						machine),
+				 errdetail("Rows: %s.", report.data),
+				 errhint("Say where they go with idem_define(machine, definition, moved => '{\"old\": \"new\"}'), or move them first."),
+				 err_generic_string(PG_DIAG_SCHEMA_NAME,
+									get_namespace_name(get_rel_namespace(first->relid))),
+				 err_generic_string(PG_DIAG_TABLE_NAME,
+									get_rel_name(first->relid)),
+				 err_generic_string(PG_DIAG_COLUMN_NAME,
+									NameStr(first->column)),
+				 errhidestmt(true)));
+}
+
+/*
+ * Whether a change from one state to another is one that idem_define() makes
+ * now: it passes without being judged, and history calls it "migrate".
+ */
+bool
+idem_machine_migrates(const char *machine, const char *from, const char *to)
+{
+	int			position;
+
+	if (migration == NULL || strcmp(migration->machine, machine) != 0)
+		return false;
+	position = name_position(migration->from, from);
+	return position >= 0 && strcmp(list_nth(migration->to, position), to) == 0;
+}
+
+/*
+ * One statement moves all rows of a table, so that a -> b and b -> c do not
+ * meet.
+ */
+static void
+bound_move_table(const IdemBound *bound, List *from, List *to)
+{
+	List	   *counts = idem_bound_count(bound);
+	const char *column = quote_identifier(NameStr(bound->column));
+	const char *expression = bound_expression(bound);
+	AttrNumber	attnum = get_attnum(bound->relid, NameStr(bound->column));
+	Oid			type;
+	int32		typmod;
+	Oid			collation;
+	Oid			input;
+	Oid			ioparam;
+	Oid		   *types;
+	Datum	   *values;
+	int			nargs = 0;
+	StringInfoData set;
+	StringInfoData where;
+
+	get_atttypetypmodcoll(bound->relid, attnum, &type, &typmod, &collation);
+	getTypeInputInfo(type, &input, &ioparam);
+	types = palloc(2 * list_length(from) * sizeof(Oid));
+	values = palloc(2 * list_length(from) * sizeof(Datum));
+	initStringInfo(&set);
+	initStringInfo(&where);
+
+	for (int i = 0; i < list_length(from); i++)
+	{
+		/* what no row is in need not even be a value of the column's type */
+		if (idem_bound_rows(counts, list_nth(from, i)) == 0)
+			continue;
+		types[nargs] = types[nargs + 1] = type;
+		values[nargs] = OidInputFunctionCall(input, list_nth(from, i), ioparam,
+											 typmod);
+		values[nargs + 1] = OidInputFunctionCall(input, list_nth(to, i),
+												 ioparam, typmod);
+		appendStringInfo(&set, " WHEN %s OPERATOR(pg_catalog.=) $%d THEN $%d",
+						 expression, nargs + 1, nargs + 2);
+		appendStringInfo(&where, "%s%s OPERATOR(pg_catalog.=) $%d",
+						 nargs > 0 ? " OR " : "", expression, nargs + 1);
+		nargs += 2;
+	}
+	if (nargs == 0)
+		return;
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	bound_execute(psprintf("UPDATE %s SET %s = CASE%s END WHERE %s",
+						   idem_bound_name(bound->relid), column, set.data,
+						   where.data),
+				  nargs, types, values, false);
+	SPI_finish();
+}
+
+/*
+ * Moves rows that are in from[i] to to[i], as the caller, and calls "finish",
+ * which gives up the states, while what is known of the rows still holds.
+ */
+void
+idem_bound_move(const char *machine, List *from, List *to, List *gone,
+				void (*finish) (void *), void *arg)
+{
+	const Migration *outer = migration;
+	Migration	mine = {machine, from, to};
+
+	PG_TRY();
+	{
+		List	   *tables = idem_bound_lock(machine);
+		ListCell   *cell;
+
+		migration = &mine;
+		foreach(cell, tables)
+		{
+			if (from != NIL && bound_is_readable(((IdemBound *) lfirst(cell))->relid))
+				bound_move_table(lfirst(cell), from, to);
+		}
+		migration = outer;
+		idem_bound_check_empty(machine, gone);
+		migration = &mine;
+		finish(arg);
+	}
+	PG_FINALLY();
+	{
+		migration = outer;
+	}
+	PG_END_TRY();
+}

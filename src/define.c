@@ -1,0 +1,596 @@
+/*
+ * define.c
+ *	  idem_define: makes the tables say what a definition says.
+ *
+ * A definition that the tables hold already locks, writes and announces nothing:
+ * it may be part of every deployment.  Any other locks the machine's row first,
+ * so that of two definitions one comes after the other and no table is bound
+ * meanwhile.
+ *
+ * The tables are written as the caller, and so under the same checks as plain
+ * DML (machine.c).  They are read as their owner and by the latest snapshot:
+ * in a REPEATABLE READ transaction, too, a definition replaces the one that is
+ * in force.
+ *
+ * States that go are given up last: until then rows may be in them, and are
+ * moved to states that are there already (bound.c).
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "catalog.h"
+#include "definition.h"
+#include "errors.h"
+#include "machine.h"
+#include "store.h"
+
+PG_FUNCTION_INFO_V1(idem_define);
+
+#define MAX_PARAMS	8
+
+/* a machine that others make and delete as often meanwhile is none */
+#define MAX_ROUNDS	100
+
+typedef enum DefineStatement
+{
+	DEFINE_READ_MACHINE,
+	DEFINE_READ_STATES,
+	DEFINE_READ_TRANSITIONS,
+	DEFINE_CREATE,
+	DEFINE_CLEAR,
+	DEFINE_INSERT_STATE,
+	DEFINE_UPDATE_STATE,
+	DEFINE_DELETE_STATE,
+	DEFINE_INSERT_TRANSITION,
+	DEFINE_UNTIMED
+} DefineStatement;
+
+static const struct
+{
+	const char *text;
+	bool		as_owner;
+	int			nparams;
+	Oid			types[MAX_PARAMS];
+}			statements[] = {
+
+	[DEFINE_READ_MACHINE] = {
+		"SELECT owner FROM idem.machine WHERE name OPERATOR(pg_catalog.=) $1",
+		true, 1, {TEXTOID}
+	},
+	[DEFINE_READ_STATES] = {
+		"SELECT name, initial, final, frozen, self FROM idem.state"
+		" WHERE machine OPERATOR(pg_catalog.=) $1 ORDER BY name",
+		true, 1, {TEXTOID}
+	},
+	[DEFINE_READ_TRANSITIONS] = {
+		"SELECT event, from_state, to_state, priority, guard, roles, after"
+		" FROM idem.transition"
+		" WHERE machine OPERATOR(pg_catalog.=) $1"
+		" ORDER BY priority, event, from_state OPERATOR(pg_catalog.=) '*', from_state",
+		true, 1, {TEXTOID}
+	},
+	[DEFINE_CREATE] = {
+		"INSERT INTO idem.machine (name) VALUES ($1) ON CONFLICT DO NOTHING",
+		false, 1, {TEXTOID}
+	},
+	[DEFINE_CLEAR] = {
+		"DELETE FROM idem.transition WHERE machine OPERATOR(pg_catalog.=) $1",
+		false, 1, {TEXTOID}
+	},
+	[DEFINE_INSERT_STATE] = {
+		"INSERT INTO idem.state (machine, name, initial, final, frozen, self)"
+		" VALUES ($1, $2, $3, $4, $5, $6)",
+		false, 6, {TEXTOID, TEXTOID, BOOLOID, BOOLOID, BOOLOID, TEXTOID}
+	},
+	[DEFINE_UPDATE_STATE] = {
+		"UPDATE idem.state SET initial = $3, final = $4, frozen = $5, self = $6"
+		" WHERE machine OPERATOR(pg_catalog.=) $1"
+		" AND name OPERATOR(pg_catalog.=) $2",
+		false, 6, {TEXTOID, TEXTOID, BOOLOID, BOOLOID, BOOLOID, TEXTOID}
+	},
+	[DEFINE_DELETE_STATE] = {
+		"DELETE FROM idem.state WHERE machine OPERATOR(pg_catalog.=) $1"
+		" AND name OPERATOR(pg_catalog.=) $2",
+		false, 2, {TEXTOID, TEXTOID}
+	},
+	[DEFINE_INSERT_TRANSITION] = {
+		"INSERT INTO idem.transition (machine, event, from_state, to_state,"
+		" priority, guard, roles, after)"
+		" VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+		false, 8, {TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTOID,
+		NAMEARRAYOID, INTERVALOID}
+	},
+	[DEFINE_UNTIMED] = {
+		"SELECT table_name::pg_catalog.oid, column_name FROM idem.binding"
+		" WHERE machine OPERATOR(pg_catalog.=) $1"
+		" AND NOT COALESCE((options OPERATOR(pg_catalog.->>) 'history')::pg_catalog.bool, false)"
+		" ORDER BY 1, 2",
+		true, 1, {TEXTOID}
+	}
+};
+
+/*
+ * Runs a statement by a snapshot; SPI must be connected.
+ */
+static uint64
+define_run_at(DefineStatement which, Datum *values, const bool *nulls,
+			  Snapshot snapshot)
+{
+	static SPIPlanPtr plans[lengthof(statements)];
+	char		flags[MAX_PARAMS];
+	IdemIdentity saved;
+	int			nparams = statements[which].nparams;
+	int			result;
+	uint64		processed;
+
+	for (int i = 0; i < nparams; i++)
+		flags[i] = nulls != NULL && nulls[i] ? 'n' : ' ';
+	if (statements[which].as_owner)
+		idem_catalog_become(idem_catalog_owner(IDEM_REL_MACHINE), &saved);
+	if (plans[which] == NULL)
+		plans[which] = idem_sql_keep_plan(statements[which].text, nparams,
+										  statements[which].types);
+	result = SPI_execute_snapshot(plans[which], values, flags,
+								  snapshot, InvalidSnapshot,
+								  statements[which].as_owner, true, 0);
+	if (result < 0)
+		elog(ERROR, "SPI_execute_snapshot failed: %s",
+			 SPI_result_code_string(result));
+	processed = SPI_processed;
+	if (statements[which].as_owner)
+		idem_catalog_restore(&saved);
+	return processed;
+}
+
+/* by the latest one */
+static uint64
+define_run(DefineStatement which, Datum *values, const bool *nulls)
+{
+	return define_run_at(which, values, nulls, GetLatestSnapshot());
+}
+
+static List *
+roles_from_datum(Datum roles)
+{
+	Datum	   *elems;
+	bool	   *nulls;
+	int			nelems;
+	List	   *names = NIL;
+
+	deconstruct_array(DatumGetArrayTypeP(roles), NAMEOID, NAMEDATALEN, false,
+					  TYPALIGN_CHAR, &elems, &nulls, &nelems);
+	for (int i = 0; i < nelems; i++)
+	{
+		if (!nulls[i])
+			names = lappend(names, pstrdup(NameStr(*DatumGetName(elems[i]))));
+	}
+	return names;
+}
+
+static Datum
+roles_to_datum(List *names)
+{
+	Datum	   *elems = palloc(list_length(names) * sizeof(Datum));
+	ListCell   *cell;
+
+	foreach(cell, names)
+	{
+		NameData   *name = palloc0(sizeof(NameData));
+
+		namestrcpy(name, lfirst(cell));
+		elems[foreach_current_index(cell)] = NameGetDatum(name);
+	}
+	return PointerGetDatum(construct_array(elems, list_length(names), NAMEOID,
+										   NAMEDATALEN, false,
+										   TYPALIGN_CHAR));
+}
+
+static void
+read_state_row(IdemDefinition *definition, HeapTuple tuple, TupleDesc desc)
+{
+	IdemStateDef *state = palloc0(sizeof(IdemStateDef));
+	bool		isnull;
+
+	state->name = SPI_getvalue(tuple, desc, 1);
+	state->initial = DatumGetBool(SPI_getbinval(tuple, desc, 2, &isnull));
+	state->final = DatumGetBool(SPI_getbinval(tuple, desc, 3, &isnull));
+	state->frozen = DatumGetBool(SPI_getbinval(tuple, desc, 4, &isnull));
+	state->self = SPI_getvalue(tuple, desc, 5);
+	definition->states = lappend(definition->states, state);
+}
+
+static void
+read_transition_row(IdemDefinition *definition, HeapTuple tuple,
+					TupleDesc desc)
+{
+	IdemTransitionDef *rule = palloc0(sizeof(IdemTransitionDef));
+	Datum		value;
+	bool		isnull;
+
+	rule->event = SPI_getvalue(tuple, desc, 1);
+	rule->from = SPI_getvalue(tuple, desc, 2);
+	rule->to = SPI_getvalue(tuple, desc, 3);
+	rule->priority = DatumGetInt32(SPI_getbinval(tuple, desc, 4, &isnull));
+	rule->guard = SPI_getvalue(tuple, desc, 5);
+	value = SPI_getbinval(tuple, desc, 6, &isnull);
+	if (!isnull)
+		rule->roles = roles_from_datum(value);
+	value = SPI_getbinval(tuple, desc, 7, &isnull);
+	if (!isnull)
+	{
+		rule->after = palloc(sizeof(Interval));
+		*rule->after = *DatumGetIntervalP(value);
+	}
+	definition->transitions = lappend(definition->transitions, rule);
+}
+
+/*
+ * The machine as the tables hold it at one moment, or NULL if there is none.
+ */
+IdemDefinition *
+idem_definition_read(const char *machine)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext spi;
+	IdemDefinition *definition = NULL;
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	Datum		values[1];
+	uint64		rows;
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	values[0] = CStringGetTextDatum(machine);
+	if (define_run_at(DEFINE_READ_MACHINE, values, NULL, snapshot) > 0)
+	{
+		spi = MemoryContextSwitchTo(caller);
+		definition = palloc0(sizeof(IdemDefinition));
+		definition->machine = pstrdup(machine);
+		definition->owner = SPI_getvalue(SPI_tuptable->vals[0],
+										 SPI_tuptable->tupdesc, 1);
+		MemoryContextSwitchTo(spi);
+
+		rows = define_run_at(DEFINE_READ_STATES, values, NULL, snapshot);
+		MemoryContextSwitchTo(caller);
+		for (uint64 i = 0; i < rows; i++)
+			read_state_row(definition, SPI_tuptable->vals[i],
+						   SPI_tuptable->tupdesc);
+		MemoryContextSwitchTo(spi);
+
+		rows = define_run_at(DEFINE_READ_TRANSITIONS, values, NULL, snapshot);
+		MemoryContextSwitchTo(caller);
+		for (uint64 i = 0; i < rows; i++)
+			read_transition_row(definition, SPI_tuptable->vals[i],
+								SPI_tuptable->tupdesc);
+		MemoryContextSwitchTo(spi);
+	}
+	SPI_finish();
+	UnregisterSnapshot(snapshot);
+	return definition;
+}
+
+static bool
+states_equal(const IdemStateDef *a, const IdemStateDef *b)
+{
+	return a->initial == b->initial && a->final == b->final &&
+		a->frozen == b->frozen && strcmp(a->self, b->self) == 0;
+}
+
+static bool
+texts_equal(const char *a, const char *b)
+{
+	return (a == NULL) == (b == NULL) && (a == NULL || strcmp(a, b) == 0);
+}
+
+static bool
+transitions_equal(const IdemTransitionDef *a, const IdemTransitionDef *b)
+{
+	ListCell   *x;
+	ListCell   *y;
+
+	if (strcmp(a->event, b->event) != 0 || strcmp(a->from, b->from) != 0 ||
+		strcmp(a->to, b->to) != 0 || a->priority != b->priority ||
+		!texts_equal(a->guard, b->guard) ||
+		list_length(a->roles) != list_length(b->roles) ||
+		(a->after == NULL) != (b->after == NULL) ||
+		(a->after != NULL && (a->after->month != b->after->month ||
+							  a->after->day != b->after->day ||
+							  a->after->time != b->after->time)))
+		return false;
+	forboth(x, a->roles, y, b->roles)
+	{
+		if (strcmp(lfirst(x), lfirst(y)) != 0)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Whether two definitions give the same rows.
+ */
+bool
+idem_definition_equal(const IdemDefinition *a, const IdemDefinition *b)
+{
+	ListCell   *x;
+	ListCell   *y;
+
+	if (list_length(a->states) != list_length(b->states) ||
+		list_length(a->transitions) != list_length(b->transitions))
+		return false;
+	foreach(x, a->states)
+	{
+		IdemStateDef *state = lfirst(x);
+		IdemStateDef *other = idem_definition_state(b, state->name);
+
+		if (other == NULL || !states_equal(state, other))
+			return false;
+	}
+	forboth(x, a->transitions, y, b->transitions)
+	{
+		if (!transitions_equal(lfirst(x), lfirst(y)))
+			return false;
+	}
+	return true;
+}
+
+static void
+moved_error(const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+			 errmsg("invalid value for argument \"moved\""),
+			 errdetail_internal("%s", detail),
+			 errhidestmt(true)));
+}
+
+/*
+ * Takes the pairs old -> new that concern this change from "moved".  A pair
+ * whose old state neither definition has is of another time and left out, so
+ * that a deployment may be repeated.
+ */
+static void
+read_moved(Jsonb *moved, const IdemDefinition *old, const IdemDefinition *new,
+		   List **from, List **to)
+{
+	JsonbIterator *it;
+	JsonbIteratorToken token;
+	JsonbValue	value;
+	char	   *key = NULL;
+
+	if (!JB_ROOT_IS_OBJECT(moved))
+		moved_error("It must be an object of old states and the new ones that their rows move to.");
+	it = JsonbIteratorInit(&moved->root);
+	while ((token = JsonbIteratorNext(&it, &value, true)) != WJB_DONE)
+	{
+		char	   *target;
+
+		if (token == WJB_KEY)
+			key = pnstrdup(value.val.string.val, value.val.string.len);
+		if (token != WJB_VALUE)
+			continue;
+		if (value.type != jbvString)
+			moved_error("It must be an object of old states and the new ones that their rows move to.");
+		target = pnstrdup(value.val.string.val, value.val.string.len);
+		if (idem_definition_state(new, key) != NULL)
+			moved_error(psprintf("State \"%s\" stays.", key));
+		if (idem_definition_state(new, target) == NULL)
+			moved_error(psprintf("The definition has no state \"%s\" to move to.",
+								 target));
+		if (old == NULL || idem_definition_state(old, key) == NULL)
+			continue;
+		*from = lappend(*from, key);
+		*to = lappend(*to, target);
+	}
+}
+
+static void
+write_state(const char *machine, const IdemStateDef *state,
+			DefineStatement which)
+{
+	Datum		values[MAX_PARAMS] = {
+		CStringGetTextDatum(machine),
+		CStringGetTextDatum(state->name),
+		BoolGetDatum(state->initial),
+		BoolGetDatum(state->final),
+		BoolGetDatum(state->frozen),
+		CStringGetTextDatum(state->self)
+	};
+
+	(void) define_run(which, values, NULL);
+}
+
+static void
+write_transition(const char *machine, const IdemTransitionDef *rule)
+{
+	Datum		values[MAX_PARAMS] = {0};
+	bool		nulls[MAX_PARAMS] = {false};
+
+	values[0] = CStringGetTextDatum(machine);
+	values[1] = CStringGetTextDatum(rule->event);
+	values[2] = CStringGetTextDatum(rule->from);
+	values[3] = CStringGetTextDatum(rule->to);
+	values[4] = Int32GetDatum(rule->priority);
+	nulls[5] = rule->guard == NULL;
+	if (rule->guard != NULL)
+		values[5] = CStringGetTextDatum(rule->guard);
+	nulls[6] = rule->roles == NIL;
+	if (rule->roles != NIL)
+		values[6] = roles_to_datum(rule->roles);
+	nulls[7] = rule->after == NULL;
+	if (rule->after != NULL)
+		values[7] = IntervalPGetDatum(rule->after);
+	(void) define_run(DEFINE_INSERT_TRANSITION, values, nulls);
+}
+
+/* the states that go, for idem_bound_move */
+typedef struct Gone
+{
+	const char *machine;
+	List	   *states;
+} Gone;
+
+static void
+delete_states(void *arg)
+{
+	Gone	   *gone = arg;
+	ListCell   *cell;
+
+	foreach(cell, gone->states)
+	{
+		Datum		values[2] = {
+			CStringGetTextDatum(gone->machine),
+			CStringGetTextDatum(lfirst(cell))
+		};
+
+		(void) define_run(DEFINE_DELETE_STATE, values, NULL);
+	}
+}
+
+static bool
+is_timed(const IdemDefinition *definition)
+{
+	ListCell   *cell;
+
+	foreach(cell, definition->transitions)
+	{
+		if (((IdemTransitionDef *) lfirst(cell))->after != NULL)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * What falls due is known from the history of a table: a machine that gets its
+ * first timed transition needs one of every table that is bound already.
+ */
+static void
+check_timed(const char *machine)
+{
+	Datum		values[1] = {CStringGetTextDatum(machine)};
+
+	if (define_run(DEFINE_UNTIMED, values, NULL) == 0)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_MISUSE),
+			 errmsg("machine \"%s\" cannot have a transition after some time",
+					machine),
+			 errdetail("Table %s is bound to it without history.",
+					   idem_bound_name(strtoul(SPI_getvalue(SPI_tuptable->vals[0],
+															SPI_tuptable->tupdesc, 1),
+											   NULL, 10))),
+			 errhint("Detach the table and attach it with history => true."),
+			 errhidestmt(true)));
+}
+
+/*
+ * Writes what is different; "old" is what the tables hold.
+ */
+static void
+replace(const IdemDefinition *old, const IdemDefinition *new,
+		List *from, List *to)
+{
+	Datum		values[1] = {CStringGetTextDatum(new->machine)};
+	Gone		gone = {new->machine, NIL};
+	ListCell   *cell;
+
+	if (is_timed(new) && !is_timed(old))
+		check_timed(new->machine);
+	(void) define_run(DEFINE_CLEAR, values, NULL);
+	foreach(cell, new->states)
+	{
+		IdemStateDef *state = lfirst(cell);
+		IdemStateDef *before = idem_definition_state(old, state->name);
+
+		if (before == NULL)
+			write_state(new->machine, state, DEFINE_INSERT_STATE);
+		else if (!states_equal(before, state))
+			write_state(new->machine, state, DEFINE_UPDATE_STATE);
+	}
+	foreach(cell, new->transitions)
+		write_transition(new->machine, lfirst(cell));
+
+	foreach(cell, old->states)
+	{
+		IdemStateDef *state = lfirst(cell);
+
+		if (idem_definition_state(new, state->name) == NULL)
+			gone.states = lappend(gone.states, state->name);
+	}
+	if (gone.states != NIL)
+		idem_bound_move(new->machine, from, to, gone.states, delete_states,
+						&gone);
+}
+
+/*
+ * idem_define(machine, definition, moved) -> true
+ */
+Datum
+idem_define(PG_FUNCTION_ARGS)
+{
+	char	   *machine;
+	IdemDefinition *old;
+	IdemDefinition *new;
+	NameData	owner;
+	List	   *from = NIL;
+	List	   *to = NIL;
+	int			rounds = 0;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"%s\" is missing",
+						PG_ARGISNULL(0) ? "machine" : "definition"),
+				 errhidestmt(true)));
+	machine = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	idem_machine_check_name("machine", machine);
+	new = idem_definition_parse(machine,
+								text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	PreventCommandIfReadOnly("idem_define()");
+	PreventCommandIfParallelMode("idem_define()");
+
+	/* what stands already is left alone, without a lock */
+	old = idem_definition_read(machine);
+	if (old != NULL && !idem_machine_may_change(old->owner))
+		idem_machine_refuse(machine);
+	if (!PG_ARGISNULL(2))
+		read_moved(PG_GETARG_JSONB_P(2), old, new, &from, &to);
+	if (old != NULL && idem_definition_equal(old, new))
+		PG_RETURN_BOOL(true);
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	while (!idem_machine_lock(machine, &owner))
+	{
+		Datum		values[1] = {CStringGetTextDatum(machine)};
+
+		CHECK_FOR_INTERRUPTS();
+		if (rounds++ > MAX_ROUNDS)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("machine \"%s\" cannot be made", machine),
+					 errdetail("What is inserted into table \"idem.machine\" is not there afterwards."),
+					 errhidestmt(true)));
+		(void) define_run(DEFINE_CREATE, values, NULL);
+	}
+	if (!idem_machine_may_change(NameStr(owner)))
+		idem_machine_refuse(machine);
+
+	old = idem_definition_read(machine);
+	if (!idem_definition_equal(old, new))
+	{
+		from = to = NIL;
+		if (!PG_ARGISNULL(2))
+			read_moved(PG_GETARG_JSONB_P(2), old, new, &from, &to);
+		replace(old, new, from, to);
+	}
+	SPI_finish();
+	PG_RETURN_BOOL(true);
+}

@@ -1,0 +1,758 @@
+/*
+ * fire.c
+ *	  Events of rows: idem_fire and idem_try_fire, and what all verbs share.
+ *
+ * A verb locks the row as the caller, judges it, and writes it by an ordinary
+ * UPDATE of the caller's, with his privileges, row security and the table's
+ * triggers.  While that runs its intent stands in taken.c, so that the guard
+ * takes the row by this event and the history records who fired it.
+ *
+ * The order of judging: missing, already (the key has had its effect), stale,
+ * frozen, already (the event does not leave the state but leads to it),
+ * illegal, forbidden, guarded, applied.  All of it is judged on the version
+ * that is locked, so nothing can come between verdict and write; what a guard
+ * reads elsewhere may change, and the guard's trigger has the last word.
+ *
+ * An idempotency key is a record of scope "idem.fire" that is completed with
+ * the row's write, bound to table, machine, row and event by its fingerprint,
+ * and holds the states before and after.  It is written just before the row,
+ * after the verdict: an event that is refused spends no key.
+ *
+ * Locks, in order: the table, ROW EXCLUSIVE; the row; the key.  Two callers
+ * with one key and one row meet at the row.  With one key and two rows, which
+ * is a mistake, the second waits at the key and is told of it.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/json.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "errors.h"
+#include "fingerprint.h"
+#include "fire.h"
+#include "taken.h"
+
+PG_FUNCTION_INFO_V1(idem_fire);
+PG_FUNCTION_INFO_V1(idem_try_fire);
+
+const char *const idem_fire_outcomes[] = {
+	[IDEM_FIRE_APPLIED] = "applied",
+	[IDEM_FIRE_ALREADY] = "already",
+	[IDEM_FIRE_MISSING] = "missing",
+	[IDEM_FIRE_STALE] = "stale",
+	[IDEM_FIRE_FROZEN] = "frozen",
+	[IDEM_FIRE_ILLEGAL] = "illegal",
+	[IDEM_FIRE_FORBIDDEN] = "forbidden",
+	[IDEM_FIRE_GUARDED] = "guarded",
+	[IDEM_FIRE_MISMATCH] = "mismatch"
+};
+
+/* a relation that holds rows of the table */
+typedef struct FireLeaf
+{
+	Relation	rel;
+	IdemJudge  *judge;
+	TupleTableSlot *slot;
+	struct FireLeaf *next;
+}			FireLeaf;
+
+static int
+fire_errtable(const IdemTarget *target)
+{
+	err_generic_string(PG_DIAG_SCHEMA_NAME, target->schema);
+	err_generic_string(PG_DIAG_TABLE_NAME, target->table);
+	return 0;
+}
+
+/*
+ * Which of the table's machines is meant.
+ */
+void
+idem_fire_choose(IdemFire * fire, const char *name)
+{
+	Relation	rel = table_open(fire->target->relid, NoLock);
+	IdemTable  *table;
+	int			found = 0;
+
+	idem_machine_accept();
+	table = idem_table_get(rel, CurrentMemoryContext);
+	for (int i = 0; i < table->nbindings; i++)
+	{
+		IdemBinding *binding = &table->bindings[i];
+		const IdemMachine *machine;
+
+		if (name != NULL && strcmp(binding->machine, name) != 0)
+			continue;
+		machine = idem_machine_get(binding->machine, false,
+								   CurrentMemoryContext);
+		/* of several, the one that knows the event */
+		if (name == NULL && table->nbindings > 1 &&
+			!idem_machine_has_event(machine, fire->event))
+			continue;
+		fire->binding = binding;
+		fire->machine = machine;
+		found++;
+	}
+
+	if (table->nbindings == 0 || (found == 0 && name != NULL))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 name == NULL ?
+				 errmsg("no machine is attached to table \"%s\"",
+						fire->target->table) :
+				 errmsg("machine \"%s\" is not attached to table \"%s\"",
+						name, fire->target->table),
+				 errhint("Attach one with idem_attach()."),
+				 fire_errtable(fire->target),
+				 errhidestmt(true)));
+	if (found > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("several columns of table \"%s\" could take event \"%s\"",
+						fire->target->table, fire->event),
+				 name == NULL ? errhint("Pass the machine's name.") :
+				 errhint("Attach each column to a machine of its own."),
+				 fire_errtable(fire->target),
+				 errhidestmt(true)));
+	if (found == 0 ||
+		!idem_machine_has_event(fire->machine, fire->event))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 found == 0 ?
+				 errmsg("no machine of table \"%s\" has an event \"%s\"",
+						fire->target->table, fire->event) :
+				 errmsg("machine \"%s\" has no event \"%s\"",
+						fire->machine->name, fire->event),
+				 fire_errtable(fire->target),
+				 errhidestmt(true)));
+
+	fire->has_version = idem_rowversion_find(rel, &fire->version);
+	table_close(rel, NoLock);
+	for (int i = 0; i < fire->target->nkeys; i++)
+		fire->moves |= fire->target->attnums[i] == fire->binding->column;
+	fire->context_of = CurrentMemoryContext;
+}
+
+/*
+ * Takes the arguments that all verbs have: table_name, id, event, version,
+ * key, context, machine; all but the id.
+ */
+void
+idem_fire_prepare(IdemFire * fire, FunctionCallInfo fcinfo, LOCKMODE lockmode)
+{
+	static const char *const names[] = {"table_name", "id", "event"};
+
+	for (int i = 0; i <= 2; i++)
+	{
+		if (PG_ARGISNULL(i) && i != 1)
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+					 errmsg("argument \"%s\" is missing", names[i]),
+					 errhidestmt(true)));
+	}
+	fire->event = text_to_cstring(PG_GETARG_TEXT_PP(2));
+	fire->target = idem_target_open(PG_GETARG_OID(0), lockmode);
+	fire->has_expected = !PG_ARGISNULL(3);
+	if (fire->has_expected)
+		fire->expected = PG_GETARG_INT64(3);
+	fire->key = IDEM_ARG_TEXT(4);
+	fire->context = PG_ARGISNULL(5) ? NULL : PG_GETARG_JSONB_P(5);
+
+	if (fire->key != NULL)
+	{
+		idem_registry_check_key(fire->key);
+		idem_scope_resolve(cstring_to_text("idem.fire"), IDEM_SCOPE_USING,
+						   &fire->scope);
+	}
+	idem_fire_choose(fire, PG_ARGISNULL(6) ? NULL :
+					 text_to_cstring(PG_GETARG_TEXT_PP(6)));
+	if (fire->has_expected && !fire->has_version)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("table \"%s\" has no version column",
+						fire->target->table),
+				 errdetail("Argument \"version\" is given."),
+				 errhint("Attach one with idem_attach_version()."),
+				 fire_errtable(fire->target),
+				 errhidestmt(true)));
+}
+
+/*
+ * The columns by which a row is judged.
+ */
+void
+idem_fire_columns(IdemFire * fire, StringInfo buf)
+{
+	appendStringInfo(buf, "t.tableoid, t.ctid, t.%s",
+					 quote_identifier(NameStr(fire->binding->column_name)));
+	if (fire->has_version)
+		appendStringInfo(buf, ", t.%s",
+						 quote_identifier(fire->version.column_name));
+}
+
+/*
+ * These columns of a row that was read, from column "first" on.
+ */
+void
+idem_fire_take_row(IdemFire * fire, HeapTuple tuple, TupleDesc desc, int first,
+				   IdemFireRow * row)
+{
+	bool		isnull;
+
+	memset(row, 0, sizeof(IdemFireRow));
+	row->relid = DatumGetObjectId(SPI_getbinval(tuple, desc, first, &isnull));
+	row->tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(tuple, desc,
+															first + 1,
+															&isnull));
+	row->state = SPI_getbinval(tuple, desc, first + 2, &row->state_null);
+	if (fire->has_version)
+	{
+		Datum		version = SPI_getbinval(tuple, desc, first + 3, &isnull);
+
+		row->has_version = !isnull;
+		if (!isnull)
+			row->version = idem_rowversion_from_datum(version,
+													  fire->version.base);
+	}
+}
+
+static FireLeaf *
+fire_leaf(IdemFire * fire, Oid relid)
+{
+	FireLeaf   *leaf;
+	MemoryContext caller;
+	IdemTable  *table;
+	IdemBinding *binding;
+
+	for (leaf = fire->leaves; leaf != NULL; leaf = leaf->next)
+	{
+		if (RelationGetRelid(leaf->rel) == relid)
+			return leaf;
+	}
+	caller = MemoryContextSwitchTo(fire->context_of);
+	leaf = palloc0(sizeof(FireLeaf));
+	/* the statement that found the row has locked it */
+	leaf->rel = table_open(relid, NoLock);
+	table = idem_table_get(leaf->rel, fire->context_of);
+	binding = idem_table_binding(table, fire->binding->tag);
+	leaf->judge = idem_judge_begin(leaf->rel, table, binding,
+								   fire->context_of);
+	leaf->judge->any_role = fire->timed;
+	leaf->slot = table_slot_create(leaf->rel, NULL);
+	leaf->next = fire->leaves;
+	fire->leaves = leaf;
+	MemoryContextSwitchTo(caller);
+	return leaf;
+}
+
+/*
+ * Gives back what the verb has opened.
+ */
+void
+idem_fire_close(IdemFire * fire)
+{
+	for (FireLeaf * leaf = fire->leaves; leaf != NULL; leaf = leaf->next)
+	{
+		ExecDropSingleTupleTableSlot(leaf->slot);
+		table_close(leaf->rel, NoLock);
+	}
+	fire->leaves = NULL;
+}
+
+/*
+ * Whether the event leads to a state from anywhere.
+ */
+static bool
+fire_leads_to(const IdemFire * fire, int state)
+{
+	for (int i = 0; i < fire->machine->nrules; i++)
+	{
+		const IdemRule *rule = &fire->machine->rules[i];
+
+		if (rule->to_state == state && strcmp(rule->event, fire->event) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The verdict on a row that is there, short of its key's.
+ */
+void
+idem_fire_judge(IdemFire * fire, const IdemFireRow * row, Snapshot snapshot,
+				IdemFireVerdict * verdict)
+{
+	FireLeaf   *leaf = fire_leaf(fire, row->relid);
+	ItemPointerData tid = row->tid;
+	int			from;
+
+	memset(verdict, 0, sizeof(IdemFireVerdict));
+	verdict->has_version = row->has_version;
+	verdict->version = row->version;
+	verdict->judge = leaf->judge;
+	verdict->from = row->state_null ? NULL :
+		idem_binding_label(fire->binding, row->state);
+	from = idem_binding_state(fire->binding, fire->machine, row->state,
+							  row->state_null);
+
+	if (fire->has_expected &&
+		(!row->has_version || row->version != fire->expected))
+	{
+		verdict->outcome = IDEM_FIRE_STALE;
+		return;
+	}
+
+	if (!table_tuple_fetch_row_version(leaf->rel, &tid, snapshot, leaf->slot))
+		elog(ERROR, "row of table \"%s\" is not there any more",
+			 RelationGetRelationName(leaf->rel));
+	verdict->verdict = idem_judge_tuples(leaf->judge,
+										 ExecFetchSlotHeapTuple(leaf->slot,
+																false, NULL),
+										 NULL, from, -1, fire->event,
+										 &verdict->rule);
+	ExecClearTuple(leaf->slot);
+
+	if (verdict->rule != NULL)
+		verdict->to = pstrdup(verdict->rule->to);
+	switch (verdict->verdict)
+	{
+		case IDEM_JUDGE_PASS:
+			verdict->outcome = IDEM_FIRE_APPLIED;
+			break;
+		case IDEM_JUDGE_FROZEN:
+			verdict->outcome = IDEM_FIRE_FROZEN;
+			break;
+		case IDEM_JUDGE_FORBIDDEN:
+			verdict->outcome = IDEM_FIRE_FORBIDDEN;
+			break;
+		case IDEM_JUDGE_GUARDED:
+			verdict->outcome = IDEM_FIRE_GUARDED;
+			break;
+		case IDEM_JUDGE_SAME:
+			verdict->outcome = IDEM_FIRE_ALREADY;
+			break;
+		case IDEM_JUDGE_FINAL:
+		case IDEM_JUDGE_ILLEGAL:
+			verdict->outcome = IDEM_FIRE_ILLEGAL;
+			if (verdict->rule == NULL && from >= 0 &&
+				fire_leads_to(fire, from))
+			{
+				verdict->outcome = IDEM_FIRE_ALREADY;
+				verdict->to = verdict->from;
+			}
+			break;
+	}
+}
+
+/*
+ * What a key stands for.
+ */
+static bytea *
+fire_fingerprint(const IdemFire * fire, Jsonb *row_key)
+{
+	char	   *identity = psprintf("%s %s %s", fire->target->name,
+									quote_literal_cstr(fire->machine->name),
+									quote_literal_cstr(fire->event));
+
+	return idem_fingerprint_call(identity, row_key);
+}
+
+static char *
+fire_get(Jsonb *json, const char *name)
+{
+	JsonbValue *value = getKeyJsonValueFromContainer(&json->root, name,
+													 strlen(name), NULL);
+
+	if (value == NULL || value->type != jbvString)
+		return NULL;
+	return pnstrdup(value->val.string.val, value->val.string.len);
+}
+
+/*
+ * The verdict that a completed record gives.
+ */
+static void
+fire_replay(const IdemRow *row, const bytea *fingerprint,
+			IdemFireVerdict * verdict)
+{
+	Jsonb	   *response;
+	bytea	   *recorded = row->nulls[IDEM_COL_FINGERPRINT] ? NULL :
+	DatumGetByteaPP(row->values[IDEM_COL_FINGERPRINT]);
+
+	if (recorded == NULL || row->nulls[IDEM_COL_RESPONSE] ||
+		VARSIZE_ANY_EXHDR(recorded) != VARSIZE_ANY_EXHDR(fingerprint) ||
+		memcmp(VARDATA_ANY(recorded), VARDATA_ANY(fingerprint),
+			   VARSIZE_ANY_EXHDR(recorded)) != 0)
+	{
+		verdict->outcome = IDEM_FIRE_MISMATCH;
+		return;
+	}
+	response = DatumGetJsonbP(DirectFunctionCall1(jsonb_in,
+												  CStringGetDatum(TextDatumGetCString(row->values[IDEM_COL_RESPONSE]))));
+	verdict->outcome = IDEM_FIRE_ALREADY;
+	verdict->from = fire_get(response, "from");
+	verdict->to = fire_get(response, "to");
+}
+
+/*
+ * Whether the key has been used: then the verdict is already, or mismatch.
+ */
+bool
+idem_fire_recall(IdemFire * fire, text *key, Jsonb *row_key,
+				 IdemFireVerdict * verdict)
+{
+	IdemStore	store;
+	IdemRow		row;
+	bool		found;
+
+	idem_store_open(&store, RowExclusiveLock);
+	found = idem_registry_read(&store, fire->scope.name, key,
+							   idem_claims_find(fire->scope.name, key), true,
+							   &row) &&
+		!idem_row_is_expired(&row, GetCurrentTimestamp());
+	idem_store_close(&store);
+	if (found)
+		fire_replay(&row, fire_fingerprint(fire, row_key), verdict);
+	return found;
+}
+
+/*
+ * Records the key together with what it does.  False if somebody has used it
+ * for something else meanwhile.
+ */
+bool
+idem_fire_spend(IdemFire * fire, text *key, Jsonb *row_key,
+				IdemFireVerdict * verdict)
+{
+	IdemRequest request = {
+		.verb = fire->verb,
+		.key = key,
+		.scope = &fire->scope,
+		.once = true,
+		.fingerprint = fire_fingerprint(fire, row_key),
+		.wait = {.forever = true}
+	};
+	StringInfoData response;
+	IdemStore	store;
+	IdemVerdict recorded;
+
+	initStringInfo(&response);
+	appendStringInfoString(&response, "{\"from\":");
+	if (verdict->from != NULL)
+		escape_json(&response, verdict->from);
+	else
+		appendStringInfoString(&response, "null");
+	appendStringInfoString(&response, ",\"to\":");
+	escape_json(&response, verdict->to);
+	appendStringInfoChar(&response, '}');
+	request.response = cstring_to_text_with_len(response.data, response.len);
+
+	idem_store_open(&store, RowExclusiveLock);
+	idem_registry_claim(&store, &request, &recorded);
+	idem_store_close(&store);
+	if (IDEM_OUTCOME_RUNS(recorded.outcome))
+		return true;
+	verdict->outcome = IDEM_FIRE_MISMATCH;
+	verdict->from = NULL;
+	verdict->to = NULL;
+	return false;
+}
+
+/*
+ * "SET column = $param" and what the statement returns: the state and the
+ * version.
+ */
+void
+idem_fire_set_list(IdemFire * fire, int param, StringInfo set,
+				   StringInfo returning)
+{
+	const char *column = quote_identifier(NameStr(fire->binding->column_name));
+
+	appendStringInfo(set, "SET %s = $%d", column, param);
+	appendStringInfo(returning, "t.%s", column);
+	if (fire->has_version)
+	{
+		const char *version = quote_identifier(fire->version.column_name);
+
+		/* the row is locked, so this is the version that was checked */
+		if (fire->version.strict)
+			appendStringInfo(set, ", %s = t.%s OPERATOR(pg_catalog.+) 1",
+							 version, version);
+		appendStringInfo(returning, ", t.%s", version);
+	}
+}
+
+/*
+ * A trigger of the table has made the UPDATE leave the row alone, or a policy.
+ */
+void
+idem_fire_refuse_lost(IdemFire * fire)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_MISUSE),
+			 errmsg("event \"%s\" did not update the row of table \"%s\"",
+					fire->event, fire->target->table),
+			 errdetail("The row was locked, but the UPDATE left it alone: a trigger or a rule suppresses it."),
+			 fire_errtable(fire->target),
+			 errhidestmt(true)));
+}
+
+/*
+ * Writes the row, which is locked.
+ */
+static void
+fire_write(IdemFire * fire, Datum *id, const IdemFireRow * row,
+		   IdemFireVerdict * verdict)
+{
+	IdemIntent	intent = {
+		.machine = fire->machine->name,
+		.column = NameStr(fire->binding->column_name),
+		.event = fire->event,
+		.any_role = fire->timed,
+		.key = fire->key,
+		.context = fire->context,
+		.relid = row->relid,
+		.tid = row->tid
+	};
+	StringInfoData set;
+	StringInfoData returning;
+	Oid			types[1] = {fire->binding->base_type};
+	SPIPlanPtr	plan;
+	Datum		value;
+	bool		isnull;
+
+	initStringInfo(&set);
+	initStringInfo(&returning);
+	appendStringInfoString(&returning, "RETURNING ");
+	idem_fire_set_list(fire, fire->target->nkeys + 1, &set, &returning);
+	plan = idem_target_plan(fire->target, "UPDATE", set.data, returning.data,
+							1, types);
+	id[fire->target->nkeys] = idem_binding_value(fire->binding, verdict->to);
+
+	idem_taken_begin(&intent);
+	idem_target_run(plan, id, NULL);
+	idem_taken_end(&intent);
+	if (SPI_processed != 1)
+		idem_fire_refuse_lost(fire);
+
+	value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
+						  &isnull);
+	verdict->to = isnull ? NULL : idem_binding_label(fire->binding, value);
+	if (fire->has_version)
+	{
+		value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2,
+							  &isnull);
+		verdict->has_version = !isnull;
+		if (!isnull)
+			verdict->version = idem_rowversion_from_datum(value,
+														  fire->version.base);
+	}
+}
+
+/*
+ * Fires the event for one row, while connected to SPI.  "id" has room for one
+ * value more than the key has.
+ */
+void
+idem_fire_one(IdemFire * fire, Datum *id, IdemFireVerdict * verdict)
+{
+	StringInfoData columns;
+	IdemFireRow row;
+	Jsonb	   *row_key = NULL;
+
+	initStringInfo(&columns);
+	appendStringInfoString(&columns, "SELECT ");
+	idem_fire_columns(fire, &columns);
+	appendStringInfoString(&columns, " FROM");
+	idem_target_run(idem_target_plan(fire->target, columns.data, "",
+									 psprintf("FOR %sUPDATE OF t%s",
+											  fire->moves ? "" : "NO KEY ",
+											  fire->timed ? " SKIP LOCKED" : ""),
+									 0, NULL),
+					id, NULL);
+	if (SPI_processed == 0)
+	{
+		memset(verdict, 0, sizeof(IdemFireVerdict));
+		verdict->outcome = IDEM_FIRE_MISSING;
+		return;
+	}
+	idem_fire_take_row(fire, SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
+					   &row);
+	if (fire->only_from != NULL &&
+		(row.state_null ||
+		 strcmp(idem_binding_label(fire->binding, row.state),
+				fire->only_from) != 0))
+	{
+		memset(verdict, 0, sizeof(IdemFireVerdict));
+		verdict->outcome = IDEM_FIRE_ALREADY;
+		return;
+	}
+
+	if (fire->key != NULL)
+	{
+		row_key = idem_target_print(fire->target, id);
+		memset(verdict, 0, sizeof(IdemFireVerdict));
+		verdict->has_version = row.has_version;
+		verdict->version = row.version;
+		if (idem_fire_recall(fire, fire->key, row_key, verdict))
+			return;
+	}
+	idem_fire_judge(fire, &row, SnapshotAny, verdict);
+	if (verdict->outcome != IDEM_FIRE_APPLIED ||
+		(fire->key != NULL &&
+		 !idem_fire_spend(fire, fire->key, row_key, verdict)))
+		return;
+	fire_write(fire, id, &row, verdict);
+}
+
+/*
+ * Raises what a verdict other than applied and already is.
+ */
+void
+idem_fire_report(IdemFire * fire, const IdemFireVerdict * verdict)
+{
+	const IdemTarget *target = fire->target;
+
+	switch (verdict->outcome)
+	{
+		case IDEM_FIRE_APPLIED:
+		case IDEM_FIRE_ALREADY:
+			break;
+		case IDEM_FIRE_MISSING:
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_NOT_FOUND),
+					 errmsg("row of table \"%s\" does not exist",
+							target->table),
+					 errdetail("It is not there, or not visible to role \"%s\".",
+							   GetUserNameFromId(GetUserId(), false)),
+					 fire_errtable(target),
+					 errhidestmt(true)));
+			break;
+		case IDEM_FIRE_STALE:
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_STALE),
+					 errmsg("version of the row of table \"%s\" is stale",
+							target->table),
+					 verdict->has_version ?
+					 errdetail("Version " INT64_FORMAT " was expected, the row has " INT64_FORMAT ".",
+							   fire->expected, verdict->version) :
+					 errdetail("Version " INT64_FORMAT " was expected, the row has none.",
+							   fire->expected),
+					 errhint("Read the row again."),
+					 fire_errtable(target),
+					 errhidestmt(true)));
+			break;
+		case IDEM_FIRE_MISMATCH:
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_MISMATCH),
+					 errmsg("idem key was used before for a different event"),
+					 errdetail("It was recorded for another table, row, machine or event than \"%s\".",
+							   fire->event),
+					 errhint("Use a key of its own for each event of each row."),
+					 errhidestmt(true)));
+			break;
+		case IDEM_FIRE_FROZEN:
+		case IDEM_FIRE_ILLEGAL:
+		case IDEM_FIRE_FORBIDDEN:
+		case IDEM_FIRE_GUARDED:
+			idem_judge_report(verdict->judge, ERROR, verdict->verdict,
+							  verdict->from, verdict->to, fire->event,
+							  verdict->rule);
+			break;
+	}
+}
+
+/*
+ * The row of type idem_fired.
+ */
+static Datum
+fire_pack(FunctionCallInfo fcinfo, const IdemFireVerdict * verdict)
+{
+	TupleDesc	desc = (TupleDesc) fcinfo->flinfo->fn_extra;
+	Datum		values[4] = {0};
+	bool		nulls[4] = {false};
+
+	if (desc == NULL)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
+
+		if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+			elog(ERROR, "return type is not composite");
+		desc = BlessTupleDesc(CreateTupleDescCopy(desc));
+		fcinfo->flinfo->fn_extra = desc;
+		MemoryContextSwitchTo(caller);
+	}
+	values[0] = CStringGetTextDatum(idem_fire_outcomes[verdict->outcome]);
+	nulls[1] = verdict->from == NULL;
+	if (!nulls[1])
+		values[1] = CStringGetTextDatum(verdict->from);
+	nulls[2] = verdict->to == NULL;
+	if (!nulls[2])
+		values[2] = CStringGetTextDatum(verdict->to);
+	nulls[3] = !verdict->has_version;
+	values[3] = Int64GetDatum(verdict->version);
+	return HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
+}
+
+static Datum
+fire_call(FunctionCallInfo fcinfo, const char *verb, bool raise)
+{
+	IdemFire	fire = {.verb = verb};
+	IdemFireVerdict verdict;
+	Datum		id[IDEM_TARGET_MAXKEYS + 1];
+
+	PreventCommandIfReadOnly(verb);
+	PreventCommandIfParallelMode(verb);
+	idem_fire_prepare(&fire, fcinfo, RowExclusiveLock);
+	idem_target_take_id(fire.target, fcinfo, 1, id);
+
+	SPI_connect();
+	idem_fire_one(&fire, id, &verdict);
+	if (raise)
+		idem_fire_report(&fire, &verdict);
+	idem_fire_close(&fire);
+	{
+		/* they are in memory of SPI's */
+		char	   *from = verdict.from;
+		char	   *to = verdict.to;
+
+		if (from != NULL)
+			verdict.from = strcpy(SPI_palloc(strlen(from) + 1), from);
+		if (to != NULL)
+			verdict.to = strcpy(SPI_palloc(strlen(to) + 1), to);
+	}
+	SPI_finish();
+	return fire_pack(fcinfo, &verdict);
+}
+
+/*
+ * idem_fire(table_name, id, event, version, key, context, machine)
+ *	 -> idem_fired
+ */
+Datum
+idem_fire(PG_FUNCTION_ARGS)
+{
+	return fire_call(fcinfo, "idem_fire()", true);
+}
+
+/*
+ * idem_try_fire(...) -> idem_fired: a verdict in place of an error.
+ */
+Datum
+idem_try_fire(PG_FUNCTION_ARGS)
+{
+	return fire_call(fcinfo, "idem_try_fire()", false);
+}

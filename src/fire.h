@@ -1,0 +1,100 @@
+/*
+ * fire.h
+ *	  Events of rows: what they are judged by, and what all verbs share.
+ */
+#ifndef IDEM_FIRE_H
+#define IDEM_FIRE_H
+
+#include "fmgr.h"
+#include "utils/jsonb.h"
+
+#include "judge.h"
+#include "registry.h"
+#include "rowversion.h"
+#include "target.h"
+
+typedef enum IdemFireOutcome
+{
+	IDEM_FIRE_APPLIED,
+	IDEM_FIRE_ALREADY,
+	IDEM_FIRE_MISSING,
+	IDEM_FIRE_STALE,
+	IDEM_FIRE_FROZEN,
+	IDEM_FIRE_ILLEGAL,
+	IDEM_FIRE_FORBIDDEN,
+	IDEM_FIRE_GUARDED,
+	IDEM_FIRE_MISMATCH
+}			IdemFireOutcome;
+
+/* one call of a verb, for one row or many */
+typedef struct IdemFire
+{
+	const char *verb;
+	IdemTarget *target;
+	IdemBinding *binding;		/* of the table that was named */
+	const IdemMachine *machine;
+	const char *event;			/* NULL: whatever is possible */
+	bool		has_expected;
+	int64		expected;		/* version */
+	text	   *key;
+	Jsonb	   *context;
+	bool		has_version;
+	IdemVersion version;
+	bool		timed;			/* the table's owner's own doing: no role is
+								 * asked for, and no row waited for */
+	const char *only_from;		/* from this state alone; NULL: any */
+	bool		moves;			/* the state is part of the primary key */
+	IdemScope	scope;			/* if there is a key */
+	struct FireLeaf *leaves;
+	MemoryContext context_of;	/* what lives as long as the call */
+}			IdemFire;
+
+/* a row as it was found */
+typedef struct IdemFireRow
+{
+	Oid			relid;			/* the very relation that holds it */
+	ItemPointerData tid;
+	Datum		state;
+	bool		state_null;
+	bool		has_version;
+	int64		version;
+}			IdemFireRow;
+
+typedef struct IdemFireVerdict
+{
+	IdemFireOutcome outcome;
+	char	   *from;
+	char	   *to;
+	bool		has_version;
+	int64		version;
+
+	/* for who reports it */
+	IdemJudge  *judge;
+	IdemJudgement verdict;
+	const IdemRule *rule;
+}			IdemFireVerdict;
+
+extern const char *const idem_fire_outcomes[];
+
+extern void idem_fire_prepare(IdemFire * fire, FunctionCallInfo fcinfo,
+							  LOCKMODE lockmode);
+extern void idem_fire_choose(IdemFire * fire, const char *machine);
+extern void idem_fire_columns(IdemFire * fire, StringInfo buf);
+extern void idem_fire_take_row(IdemFire * fire, struct HeapTupleData *tuple,
+							   struct TupleDescData *desc, int first,
+							   IdemFireRow * row);
+extern void idem_fire_judge(IdemFire * fire, const IdemFireRow * row,
+							Snapshot snapshot, IdemFireVerdict * verdict);
+extern bool idem_fire_recall(IdemFire * fire, text *key, Jsonb *row_key,
+							 IdemFireVerdict * verdict);
+extern bool idem_fire_spend(IdemFire * fire, text *key, Jsonb *row_key,
+							IdemFireVerdict * verdict);
+extern void idem_fire_set_list(IdemFire * fire, int param, StringInfo set,
+							   StringInfo returning);
+extern void idem_fire_one(IdemFire * fire, Datum *id,
+						  IdemFireVerdict * verdict);
+extern void idem_fire_refuse_lost(IdemFire * fire);
+extern void idem_fire_close(IdemFire * fire);
+extern void idem_fire_report(IdemFire * fire, const IdemFireVerdict * verdict);
+
+#endif							/* IDEM_FIRE_H */

@@ -1,0 +1,463 @@
+/*
+ * fire_many.c
+ *	  SQL function idem_fire_many: one event for many rows.
+ *
+ * Four steps, each over all rows: one SELECT locks them in the order of their
+ * keys, so that two calls cannot deadlock; each is judged as idem_fire() does;
+ * the keys of those that will move are recorded; and one UPDATE for each state
+ * that is entered writes them, as the caller.  An id that is given twice is
+ * refused before anything is done: one row cannot move twice in one statement.
+ *
+ * Of an idempotency key each row has its own part, derived from it and the
+ * row's key, so that a call that is repeated answers row by row, and what was
+ * refused the first time can still be applied.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "common/hashfn.h"
+#include "executor/spi.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "call.h"
+#include "errors.h"
+#include "fire.h"
+#include "taken.h"
+
+PG_FUNCTION_INFO_V1(idem_fire_many);
+
+/* a row version that is about to be written */
+typedef struct Covered
+{
+	Oid			relid;
+	ItemPointerData tid;
+}			Covered;
+
+typedef struct CoveredEntry
+{
+	Covered		row;
+	char		status;			/* simplehash's own */
+}			CoveredEntry;
+
+static inline uint32
+covered_hash_of(Covered row)
+{
+	return hash_combine(murmurhash32(row.relid),
+						murmurhash32(ItemPointerGetBlockNumberNoCheck(&row.tid) * 31 +
+									 ItemPointerGetOffsetNumberNoCheck(&row.tid)));
+}
+
+#define SH_PREFIX covered
+#define SH_ELEMENT_TYPE CoveredEntry
+#define SH_KEY_TYPE Covered
+#define SH_KEY row
+#define SH_HASH_KEY(tb, k) covered_hash_of(k)
+#define SH_EQUAL(tb, a, b) ((a).relid == (b).relid && \
+	ItemPointerEquals((ItemPointer) &(a).tid, (ItemPointer) &(b).tid))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+typedef struct ManyRow
+{
+	Datum		id;				/* as given */
+	Datum	   *values;			/* of the key */
+	Jsonb	   *row_key;
+	char	   *printed;		/* of row_key */
+	IdemFireRow row;
+	IdemFireVerdict verdict;
+}			ManyRow;
+
+typedef struct Many
+{
+	IdemFire	fire;
+	int			n;
+	ManyRow    *rows;
+	Oid			id_type;
+	bool		has_text_twin;	/* ids came as text */
+}			Many;
+
+static int
+many_compare(const void *a, const void *b)
+{
+	return strcmp((*(ManyRow * const *) a)->printed,
+				  (*(ManyRow * const *) b)->printed);
+}
+
+/*
+ * The ids, each once.
+ */
+static void
+many_take_ids(Many * many, FunctionCallInfo fcinfo)
+{
+	IdemTarget *target = many->fire.target;
+	ArrayType  *array;
+	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, 1);
+	Datum	   *elems;
+	bool	   *nulls;
+	int16		len;
+	bool		byval;
+	char		align;
+	ManyRow   **sorted;
+
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"ids\" is missing"),
+				 errhidestmt(true)));
+	if (type == TEXTOID)
+		array = DatumGetArrayTypeP(OidInputFunctionCall(F_ARRAY_IN,
+														text_to_cstring(PG_GETARG_TEXT_PP(1)),
+														TEXTOID, -1));
+	else
+		array = PG_GETARG_ARRAYTYPE_P(1);
+	many->id_type = ARR_ELEMTYPE(array);
+	get_typlenbyvalalign(many->id_type, &len, &byval, &align);
+	deconstruct_array(array, many->id_type, len, byval, align, &elems, &nulls,
+					  &many->n);
+
+	many->rows = MemoryContextAllocExtended(CurrentMemoryContext,
+											Max(many->n, 1) * sizeof(ManyRow),
+											MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	sorted = palloc(Max(many->n, 1) * sizeof(ManyRow *));
+	for (int i = 0; i < many->n; i++)
+	{
+		ManyRow    *row = &many->rows[i];
+
+		CHECK_FOR_INTERRUPTS();
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+					 errmsg("argument \"ids\" contains a NULL"),
+					 errhidestmt(true)));
+		row->id = elems[i];
+		row->values = palloc(target->nkeys * sizeof(Datum));
+		idem_target_convert(target, elems[i], many->id_type, row->values);
+		row->row_key = idem_target_print(target, row->values);
+		row->printed = JsonbToCString(NULL, &row->row_key->root, 0);
+		sorted[i] = row;
+	}
+	qsort(sorted, many->n, sizeof(ManyRow *), many_compare);
+	for (int i = 1; i < many->n; i++)
+	{
+		if (strcmp(sorted[i - 1]->printed, sorted[i]->printed) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+					 errmsg("argument \"ids\" contains an id more than once"),
+					 errhint("An event moves a row once; give each id once."),
+					 errhidestmt(true)));
+	}
+}
+
+/*
+ * The key columns of some rows as array parameters, and "unnest($1::type[],
+ * ...) WITH ORDINALITY AS k (k1, ..., n)".
+ */
+static void
+many_bind(Many * many, int *which, int n, Datum *args, Oid *types,
+		  StringInfo from)
+{
+	IdemTarget *target = many->fire.target;
+
+	appendStringInfoString(from, "ROWS FROM (");
+	for (int i = 0; i < target->nkeys; i++)
+	{
+		Datum	   *values = palloc(Max(n, 1) * sizeof(Datum));
+		int16		len;
+		bool		byval;
+		char		align;
+
+		types[i] = get_array_type(target->types[i]);
+		if (!OidIsValid(types[i]))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("type %s of column \"%s\" has no array type",
+							format_type_be(target->types[i]),
+							target->columns[i]),
+					 errhidestmt(true)));
+		get_typlenbyvalalign(target->types[i], &len, &byval, &align);
+		for (int j = 0; j < n; j++)
+			values[j] = many->rows[which != NULL ? which[j] : j].values[i];
+		args[i] = PointerGetDatum(construct_array(values, n, target->types[i],
+												  len, byval, align));
+		appendStringInfo(from, "%spg_catalog.unnest($%d)",
+						 i > 0 ? ", " : "", i + 1);
+	}
+	appendStringInfoString(from, ") WITH ORDINALITY AS k (");
+	for (int i = 0; i < target->nkeys; i++)
+		appendStringInfo(from, "k%d, ", i + 1);
+	appendStringInfoString(from, "n)");
+}
+
+static void
+many_join(const IdemTarget *target, StringInfo buf)
+{
+	for (int i = 0; i < target->nkeys; i++)
+		appendStringInfo(buf, "%st.%s %s k.k%d", i > 0 ? " AND " : "",
+						 quote_identifier(target->columns[i]),
+						 target->operators[i], i + 1);
+}
+
+static void
+many_execute(const char *statement, int nargs, Oid *types, Datum *args)
+{
+	SPIPlanPtr	plan = SPI_prepare(statement, nargs, types);
+	int			rc;
+
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s",
+			 SPI_result_code_string(SPI_result));
+	rc = SPI_execute_plan(plan, args, NULL, false, 0);
+	if (rc < 0)
+		elog(ERROR, "SPI_execute_plan failed: %s", SPI_result_code_string(rc));
+	SPI_freeplan(plan);
+}
+
+/*
+ * Locks the rows that are there, in the order of their keys.
+ */
+static void
+many_lock(Many * many)
+{
+	IdemFire   *fire = &many->fire;
+	IdemTarget *target = fire->target;
+	Datum		args[IDEM_TARGET_MAXKEYS];
+	Oid			types[IDEM_TARGET_MAXKEYS];
+	StringInfoData query;
+	StringInfoData from;
+	SPITupleTable *table;
+
+	for (int i = 0; i < many->n; i++)
+		many->rows[i].verdict.outcome = IDEM_FIRE_MISSING;
+
+	initStringInfo(&from);
+	many_bind(many, NULL, many->n, args, types, &from);
+	initStringInfo(&query);
+	appendStringInfoString(&query, "SELECT k.n, ");
+	idem_fire_columns(fire, &query);
+	appendStringInfo(&query, " FROM %s JOIN %s%s AS t ON ", from.data,
+					 target->only ? "ONLY " : "", target->name);
+	many_join(target, &query);
+	appendStringInfoString(&query, " ORDER BY ");
+	for (int i = 0; i < target->nkeys; i++)
+		appendStringInfo(&query, "%st.%s", i > 0 ? ", " : "",
+						 quote_identifier(target->columns[i]));
+	appendStringInfo(&query, " FOR %sUPDATE OF t",
+					 fire->moves ? "" : "NO KEY ");
+	many_execute(query.data, target->nkeys, types, args);
+
+	table = SPI_tuptable;
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		bool		isnull;
+		int64		n = DatumGetInt64(SPI_getbinval(table->vals[i],
+													table->tupdesc, 1,
+													&isnull));
+		ManyRow    *row = &many->rows[n - 1];
+
+		idem_fire_take_row(fire, table->vals[i], table->tupdesc, 2, &row->row);
+		row->verdict.outcome = IDEM_FIRE_APPLIED;
+		row->verdict.has_version = row->row.has_version;
+		row->verdict.version = row->row.version;
+	}
+}
+
+static bool
+many_covers(const IdemIntent *intent, Oid relid, ItemPointer tid)
+{
+	Covered		row = {.relid = relid,.tid = *tid};
+
+	return covered_lookup((covered_hash *) intent->arg, row) != NULL;
+}
+
+/*
+ * Writes rows that enter one state.
+ */
+static void
+many_write(Many * many, int *which, int n, covered_hash * covered)
+{
+	IdemFire   *fire = &many->fire;
+	IdemTarget *target = fire->target;
+	IdemIntent	intent = {
+		.machine = fire->machine->name,
+		.column = NameStr(fire->binding->column_name),
+		.event = fire->event,
+		.key = fire->key,
+		.context = fire->context,
+		.covers = many_covers,
+		.arg = covered
+	};
+	Datum		args[IDEM_TARGET_MAXKEYS + 1];
+	Oid			types[IDEM_TARGET_MAXKEYS + 1];
+	StringInfoData from;
+	StringInfoData set;
+	StringInfoData returning;
+	StringInfoData query;
+	SPITupleTable *table;
+
+	initStringInfo(&from);
+	many_bind(many, which, n, args, types, &from);
+	types[target->nkeys] = fire->binding->base_type;
+	args[target->nkeys] = idem_binding_value(fire->binding,
+											 many->rows[which[0]].verdict.to);
+	initStringInfo(&set);
+	initStringInfo(&returning);
+	idem_fire_set_list(fire, target->nkeys + 1, &set, &returning);
+	initStringInfo(&query);
+	appendStringInfo(&query, "UPDATE %s%s AS t %s FROM %s WHERE ",
+					 target->only ? "ONLY " : "", target->name, set.data,
+					 from.data);
+	many_join(target, &query);
+	appendStringInfo(&query, " RETURNING k.n, %s", returning.data);
+
+	idem_taken_begin(&intent);
+	many_execute(query.data, target->nkeys + 1, types, args);
+	idem_taken_end(&intent);
+	if (SPI_processed != n)
+		idem_fire_refuse_lost(fire);
+
+	table = SPI_tuptable;
+	for (int i = 0; i < n; i++)
+	{
+		HeapTuple	tuple = table->vals[i];
+		bool		isnull;
+		int64		k = DatumGetInt64(SPI_getbinval(tuple, table->tupdesc, 1,
+													&isnull));
+		ManyRow    *row = &many->rows[which[k - 1]];
+		Datum		value = SPI_getbinval(tuple, table->tupdesc, 2, &isnull);
+
+		row->verdict.to = isnull ? NULL :
+			idem_binding_label(fire->binding, value);
+		if (fire->has_version)
+		{
+			value = SPI_getbinval(tuple, table->tupdesc, 3, &isnull);
+			row->verdict.has_version = !isnull;
+			if (!isnull)
+				row->verdict.version =
+					idem_rowversion_from_datum(value, fire->version.base);
+		}
+	}
+}
+
+/*
+ * Judges what was locked, and writes what may move.
+ */
+static void
+many_apply(Many * many)
+{
+	IdemFire   *fire = &many->fire;
+	covered_hash *covered = covered_create(CurrentMemoryContext, many->n,
+										   NULL);
+	int		   *which = palloc(Max(many->n, 1) * sizeof(int));
+	bool	   *done = palloc0(Max(many->n, 1) * sizeof(bool));
+
+	for (int i = 0; i < many->n; i++)
+	{
+		ManyRow    *row = &many->rows[i];
+		text	   *key = NULL;
+		Covered		version;
+		bool		found;
+
+		CHECK_FOR_INTERRUPTS();
+		done[i] = true;
+		if (row->verdict.outcome == IDEM_FIRE_MISSING)
+			continue;
+		if (fire->key != NULL)
+		{
+			key = cstring_to_text(idem_call_child_key(fire->scope.name,
+													  fire->key, row->printed,
+													  strlen(row->printed)));
+			if (idem_fire_recall(fire, key, row->row_key, &row->verdict))
+				continue;
+		}
+		idem_fire_judge(fire, &row->row, SnapshotAny, &row->verdict);
+		if (row->verdict.outcome != IDEM_FIRE_APPLIED ||
+			(key != NULL &&
+			 !idem_fire_spend(fire, key, row->row_key, &row->verdict)))
+			continue;
+		version.relid = row->row.relid;
+		version.tid = row->row.tid;
+		(void) covered_insert(covered, version, &found);
+		done[i] = false;
+	}
+
+	for (int i = 0; i < many->n; i++)
+	{
+		int			n = 0;
+		char	   *to = many->rows[i].verdict.to;
+
+		if (done[i])
+			continue;
+		for (int j = i; j < many->n; j++)
+		{
+			if (!done[j] && strcmp(many->rows[j].verdict.to, to) == 0)
+			{
+				which[n++] = j;
+				done[j] = true;
+			}
+		}
+		many_write(many, which, n, covered);
+	}
+}
+
+/*
+ * idem_fire_many(table_name, ids, event, version, key, context, machine)
+ *	 -> SETOF idem_fired_row
+ */
+Datum
+idem_fire_many(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	Many		many = {.fire = {.verb = "idem_fire_many()"}};
+	Oid			output;
+	bool		is_varlena;
+	FmgrInfo	print;
+
+	PreventCommandIfReadOnly("idem_fire_many()");
+	PreventCommandIfParallelMode("idem_fire_many()");
+	idem_fire_prepare(&many.fire, fcinfo, RowExclusiveLock);
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	many_take_ids(&many, fcinfo);
+
+	SPI_connect();
+	if (many.n > 0)
+	{
+		many_lock(&many);
+		many_apply(&many);
+	}
+	idem_fire_close(&many.fire);
+
+	getTypeOutputInfo(many.id_type, &output, &is_varlena);
+	fmgr_info(output, &print);
+	for (int i = 0; i < many.n; i++)
+	{
+		const		IdemFireVerdict *verdict = &many.rows[i].verdict;
+		Datum		values[5] = {0};
+		bool		nulls[5] = {false};
+
+		values[0] = CStringGetTextDatum(OutputFunctionCall(&print,
+														   many.rows[i].id));
+		values[1] = CStringGetTextDatum(idem_fire_outcomes[verdict->outcome]);
+		nulls[2] = verdict->from == NULL;
+		if (!nulls[2])
+			values[2] = CStringGetTextDatum(verdict->from);
+		nulls[3] = verdict->to == NULL;
+		if (!nulls[3])
+			values[3] = CStringGetTextDatum(verdict->to);
+		nulls[4] = !verdict->has_version;
+		values[4] = Int64GetDatum(verdict->version);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
+							 nulls);
+	}
+	SPI_finish();
+	PG_RETURN_NULL();
+}

@@ -1,0 +1,712 @@
+/*
+ * history.c
+ *	  Records what happens to rows that move by machines: idem_history_changed,
+ *	  idem_history_protect, idem_history.
+ *
+ * On a plain table two statement triggers see what was written, old rows and
+ * new ones in two stores that PostgreSQL fills side by side, row by row: a row
+ * that a trigger suppressed is in neither, so the two cannot shift.  Their
+ * counts are compared all the same.  On partitioned and inherited tables the
+ * guard's row triggers tell of each row (idem_taken_row).
+ *
+ * Which event a row was moved by follows from its two states where one rule
+ * alone leads from the one to the other.  Where several do, or a verb fired the
+ * event, or no rule was needed, the guard has told before the update
+ * (idem_taken_note), and what it told is kept here by the old row's key until
+ * the statement trigger asks: deciding again might give another answer, since
+ * guards may read what has changed meanwhile.  A note for a row that was then
+ * suppressed is replaced by the next one for that row, and forgotten with the
+ * transaction.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "common/hashfn.h"
+#include "executor/spi.h"
+#include "executor/tuptable.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/fmgrprotos.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/rls.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+
+#include "catalog.h"
+#include "compat.h"
+#include "errors.h"
+#include "history.h"
+#include "machine_cache.h"
+#include "registry.h"
+#include "rowversion.h"
+#include "taken.h"
+
+PG_FUNCTION_INFO_V1(idem_history_changed);
+PG_FUNCTION_INFO_V1(idem_history_protect);
+PG_FUNCTION_INFO_V1(idem_history);
+
+/* what the guard told of a row before its update */
+typedef struct HistoryNote
+{
+	uint64		hash;			/* of binding and old key; hash key */
+	char		status;			/* simplehash's own */
+	const char *event;			/* NULL: none was needed */
+	const IdemIntent *intent;	/* NULL: nobody fired it */
+}			HistoryNote;
+
+#define SH_PREFIX note
+#define SH_ELEMENT_TYPE HistoryNote
+#define SH_KEY_TYPE uint64
+#define SH_KEY hash
+#define SH_HASH_KEY(tb, k) ((uint32) (k))
+#define SH_EQUAL(tb, a, b) ((a) == (b))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+/* in TopTransactionContext */
+static note_hash * notes = NULL;
+static MemoryContext notes_context = NULL;
+static char *last_event = NULL;
+
+/*
+ * The key that names rows in the history: the primary key without the state
+ * column, unless nothing would be left.  The result may be the argument.
+ */
+IdemTarget *
+idem_history_key(IdemTarget *target, AttrNumber state_column)
+{
+	IdemTarget *key;
+	int			n = 0;
+
+	for (int i = 0; i < target->nkeys; i++)
+		n += target->attnums[i] != state_column;
+	if (n == target->nkeys || n == 0)
+		return target;
+
+	key = palloc(sizeof(IdemTarget));
+	*key = *target;
+	key->attnums = palloc(n * sizeof(AttrNumber));
+	key->columns = palloc(n * sizeof(char *));
+	key->types = palloc(n * sizeof(Oid));
+	key->nkeys = 0;
+	for (int i = 0; i < target->nkeys; i++)
+	{
+		if (target->attnums[i] == state_column)
+			continue;
+		key->attnums[key->nkeys] = target->attnums[i];
+		key->columns[key->nkeys] = target->columns[i];
+		key->types[key->nkeys] = target->types[i];
+		key->nkeys++;
+	}
+	return key;
+}
+
+static IdemTarget *
+history_find_key(Relation rel, const IdemBinding *binding)
+{
+	IdemTarget *target = idem_target_find(RelationGetRelid(rel));
+
+	if (target == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" has no primary key",
+						RelationGetRelationName(rel)),
+				 errdetail("Machine \"%s\" is attached with history, which names rows by it.",
+						   binding->machine),
+				 errhint("Add a primary key, or detach the machine."),
+				 errtable(rel)));
+	return idem_history_key(target, binding->column);
+}
+
+/*
+ * The key's values of a row; they live as long as the row does.
+ */
+static void
+history_key_values(const IdemTarget *key, TupleTableSlot *slot, Datum *values)
+{
+	for (int i = 0; i < key->nkeys; i++)
+	{
+		bool		isnull;
+
+		values[i] = slot_getattr(slot, key->attnums[i], &isnull);
+		if (isnull)
+			elog(ERROR, "primary key column \"%s\" is null", key->columns[i]);
+	}
+}
+
+/*
+ * What idem.history is indexed by.  Integers stay in order, so that a
+ * statement that goes through a table goes through the index likewise.
+ */
+int64
+idem_history_hash(const IdemTarget *key, const Datum *values, Jsonb *row_key)
+{
+	if (key->nkeys == 1)
+	{
+		switch (key->types[0])
+		{
+			case INT2OID:
+				return DatumGetInt16(values[0]);
+			case INT4OID:
+				return DatumGetInt32(values[0]);
+			case INT8OID:
+				return DatumGetInt64(values[0]);
+		}
+	}
+	return DatumGetInt64(DirectFunctionCall2(jsonb_hash_extended,
+											 JsonbPGetDatum(row_key),
+											 Int64GetDatum(0)));
+}
+
+static uint64
+history_hash(const IdemTarget *key, TupleDesc desc, const IdemBinding *binding,
+			 const Datum *values)
+{
+	uint64		hash = hash_bytes_extended((const unsigned char *) binding->tag,
+										   strlen(binding->tag), key->relid);
+
+	for (int i = 0; i < key->nkeys; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, key->attnums[i] - 1);
+
+		if (att->attbyval)
+			hash = hash_bytes_extended((unsigned char *) &values[i],
+									   sizeof(Datum), hash);
+		else if (att->attlen == -1)
+		{
+			struct varlena *v = PG_DETOAST_DATUM_PACKED(values[i]);
+
+			hash = hash_bytes_extended((unsigned char *) VARDATA_ANY(v),
+									   VARSIZE_ANY_EXHDR(v), hash);
+		}
+		else
+			hash = hash_bytes_extended((unsigned char *) DatumGetPointer(values[i]),
+									   datumGetSize(values[i], false,
+													att->attlen), hash);
+	}
+	return hash;
+}
+
+/*
+ * An IdemTakenNote, before the update of a row of a plain table.
+ */
+static void
+history_note(Relation rel, HeapTuple old_tuple, HeapTuple new_tuple,
+			 const IdemBinding *binding, const char *event,
+			 const IdemIntent *intent)
+{
+	IdemTarget *key = history_find_key(rel, binding);
+	TupleDesc	desc = RelationGetDescr(rel);
+	Datum		values[IDEM_TARGET_MAXKEYS];
+	HistoryNote *note;
+	bool		found;
+	bool		isnull;
+
+	for (int i = 0; i < key->nkeys; i++)
+		values[i] = heap_getattr(old_tuple, key->attnums[i], desc, &isnull);
+
+	if (notes == NULL)
+	{
+		notes_context = AllocSetContextCreate(TopTransactionContext,
+											  "idem history notes",
+											  ALLOCSET_DEFAULT_SIZES);
+		last_event = NULL;
+		notes = note_create(notes_context, 64, NULL);
+	}
+	note = note_insert(notes, history_hash(key, desc, binding, values),
+					   &found);
+	if (event != NULL &&
+		(last_event == NULL || strcmp(last_event, event) != 0))
+		last_event = MemoryContextStrdup(notes_context, event);
+	note->event = event != NULL ? last_event : NULL;
+	note->intent = intent;
+}
+
+/* what rows of one statement have in common */
+typedef struct History
+{
+	const IdemBinding *binding;
+	const IdemMachine *machine;
+	IdemTarget *key;
+	IdemTarget *whole_key;		/* with the state column, if that is in it */
+	bool		has_version;
+	IdemVersion version;
+	IdemHistoryWriter *writer;	/* NULL until there is a row */
+}			History;
+
+static void
+history_begin(History * history, Relation rel, const IdemBinding *binding)
+{
+	memset(history, 0, sizeof(History));
+	history->binding = binding;
+	history->machine = idem_machine_get(binding->machine, false,
+										CurrentMemoryContext);
+	history->key = history_find_key(rel, binding);
+	history->whole_key = idem_target_find(RelationGetRelid(rel));
+	history->has_version = idem_rowversion_find(rel, &history->version);
+}
+
+static void
+history_record(History * history, TupleTableSlot *slot, char *from, char *to,
+			   const char *event, const IdemIntent *intent)
+{
+	IdemHistoryRow row = {.event = event,.from = from,.to = to};
+	Datum		values[IDEM_TARGET_MAXKEYS];
+
+	if (history->writer == NULL)
+		elog(ERROR, "idem history is not open");
+	history_key_values(history->key, slot, values);
+	row.row_key = idem_target_print(history->key, values);
+	row.whole_key = row.row_key;
+	if (history->whole_key != history->key && history->machine->timed)
+	{
+		Datum		whole[IDEM_TARGET_MAXKEYS];
+
+		history_key_values(history->whole_key, slot, whole);
+		row.whole_key = idem_target_print(history->whole_key, whole);
+	}
+	row.row_hash = idem_history_hash(history->key, values, row.row_key);
+	if (history->has_version)
+	{
+		bool		isnull;
+		Datum		version = slot_getattr(slot, history->version.column,
+										   &isnull);
+
+		row.has_version = !isnull;
+		if (!isnull)
+			row.version = idem_rowversion_from_datum(version,
+													 history->version.base);
+	}
+	if (intent != NULL)
+	{
+		row.key = intent->key;
+		row.context = intent->context;
+	}
+	row.at = GetCurrentTimestamp();
+	idem_history_add(history->writer, &row);
+}
+
+/*
+ * An IdemTakenNote, after the write of a row of a partitioned or inherited
+ * table.
+ */
+static void
+history_row(Relation rel, HeapTuple old_tuple, HeapTuple new_tuple,
+			const IdemBinding *binding, const char *event,
+			const IdemIntent *intent)
+{
+	History		history;
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+												  "idem history",
+												  ALLOCSET_SMALL_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(context);
+	TupleTableSlot *slot;
+	Datum		value;
+	bool		isnull;
+	char	   *from = NULL;
+	char	   *to = NULL;
+
+	history_begin(&history, rel, binding);
+	if (old_tuple != NULL)
+	{
+		value = heap_getattr(old_tuple, binding->column,
+							 RelationGetDescr(rel), &isnull);
+		if (!isnull)
+			from = idem_binding_label(binding, value);
+	}
+	value = heap_getattr(new_tuple, binding->column, RelationGetDescr(rel),
+						 &isnull);
+	if (!isnull)
+		to = idem_binding_label(binding, value);
+	slot = MakeSingleTupleTableSlot(RelationGetDescr(rel), &TTSOpsHeapTuple);
+	ExecStoreHeapTuple(new_tuple, slot, false);
+	history.writer = idem_history_open(binding);
+	history_record(&history, slot, from, to, event, intent);
+	idem_history_close(history.writer);
+	ExecDropSingleTupleTableSlot(slot);
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(context);
+}
+
+/*
+ * The event of a row that moved.  The note of it is used up.
+ */
+static const char *
+history_event(History * history, TupleDesc desc, TupleTableSlot *old_slot,
+			  int from, int to, const IdemIntent **intent)
+{
+	const IdemRule *rule = NULL;
+	bool		many;
+
+	*intent = NULL;
+	if (notes != NULL && notes->members > 0)
+	{
+		Datum		values[IDEM_TARGET_MAXKEYS];
+		HistoryNote *note;
+		uint64		hash;
+
+		history_key_values(history->key, old_slot, values);
+		hash = history_hash(history->key, desc, history->binding, values);
+		note = note_lookup(notes, hash);
+		if (note != NULL)
+		{
+			const char *event = note->event;
+
+			if (note->intent != NULL && idem_taken_is_live(note->intent))
+				*intent = note->intent;
+			note_delete(notes, hash);
+			return event;
+		}
+	}
+	if (to >= 0)
+		rule = idem_machine_pair(history->machine, from, to, &many);
+	return rule != NULL ? rule->event : NULL;
+}
+
+/*
+ * Reads a transition table from its beginning, whoever else reads it.
+ */
+static int
+history_rewind(Tuplestorestate *store)
+{
+	int			pointer = tuplestore_alloc_read_pointer(store,
+														EXEC_FLAG_REWIND);
+
+	tuplestore_select_read_pointer(store, pointer);
+	tuplestore_rescan(store);
+	return pointer;
+}
+
+/*
+ * One row that was written; old_slot is NULL for an insert.
+ */
+static void
+history_changed_row(History * history, TupleDesc desc,
+					TupleTableSlot *old_slot, TupleTableSlot *new_slot)
+{
+	const IdemBinding *binding = history->binding;
+	AttrNumber	column = binding->column;
+	Form_pg_attribute att = TupleDescAttr(desc, column - 1);
+	Datum		old_value = (Datum) 0;
+	bool		old_null = true;
+	Datum		new_value;
+	bool		new_null;
+	const char *event = NULL;
+	const IdemIntent *intent = NULL;
+
+	new_value = slot_getattr(new_slot, column, &new_null);
+	if (old_slot != NULL)
+	{
+		int			from;
+		int			to;
+
+		old_value = slot_getattr(old_slot, column, &old_null);
+		to = idem_binding_state(binding, history->machine, new_value,
+								new_null);
+		if (old_null == new_null &&
+			(old_null || datum_image_eq(old_value, new_value, att->attbyval,
+										att->attlen)))
+		{
+			from = to;
+			if (to < 0 || notes == NULL ||
+				history->machine->states[to].self != IDEM_SELF_REENTER)
+				return;
+		}
+		else
+			from = idem_binding_state(binding, history->machine, old_value,
+									  old_null);
+		if (from == to && from >= 0)
+		{
+			HistoryNote *note;
+			Datum		values[IDEM_TARGET_MAXKEYS];
+
+			if (notes == NULL ||
+				history->machine->states[to].self != IDEM_SELF_REENTER)
+				return;
+			history_key_values(history->key, old_slot, values);
+			note = note_lookup(notes, history_hash(history->key, desc,
+												   binding, values));
+			if (note == NULL)
+				return;
+		}
+		event = history_event(history, desc, old_slot, from, to, &intent);
+	}
+	history_record(history, new_slot,
+				   old_null ? NULL : idem_binding_label(binding, old_value),
+				   new_null ? NULL : idem_binding_label(binding, new_value),
+				   event, intent);
+}
+
+/*
+ * The statement trigger of a plain table.
+ */
+static void
+history_changed(TriggerData *trigdata, IdemTable *table)
+{
+	Relation	rel = trigdata->tg_relation;
+	TupleDesc	desc = RelationGetDescr(rel);
+	IdemBinding *binding = idem_table_binding(table,
+											  trigdata->tg_trigger->tgargs[IDEM_ARG_TAG]);
+	MemoryContext row_context;
+	History		history;
+	TupleTableSlot *new_slot;
+	TupleTableSlot *old_slot = NULL;
+	int			new_pointer;
+	int			old_pointer = 0;
+
+	history_begin(&history, rel, binding);
+	history.writer = idem_history_open(binding);
+	row_context = AllocSetContextCreate(CurrentMemoryContext,
+										"idem history row",
+										ALLOCSET_DEFAULT_SIZES);
+	new_slot = MakeSingleTupleTableSlot(desc, &TTSOpsMinimalTuple);
+	new_pointer = history_rewind(trigdata->tg_newtable);
+	if (trigdata->tg_oldtable != NULL)
+	{
+		old_slot = MakeSingleTupleTableSlot(desc, &TTSOpsMinimalTuple);
+		old_pointer = history_rewind(trigdata->tg_oldtable);
+	}
+
+	for (;;)
+	{
+		bool		more;
+		MemoryContext caller;
+
+		CHECK_FOR_INTERRUPTS();
+		tuplestore_select_read_pointer(trigdata->tg_newtable, new_pointer);
+		more = tuplestore_gettupleslot(trigdata->tg_newtable, true, false,
+									   new_slot);
+		if (old_slot != NULL)
+		{
+			tuplestore_select_read_pointer(trigdata->tg_oldtable, old_pointer);
+			if (tuplestore_gettupleslot(trigdata->tg_oldtable, true, false,
+										old_slot) != more)
+				elog(ERROR, "old and new rows of table \"%s\" differ in number",
+					 RelationGetRelationName(rel));
+		}
+		if (!more)
+			break;
+		/* the slots free their rows themselves */
+		caller = MemoryContextSwitchTo(row_context);
+		history_changed_row(&history, desc, old_slot, new_slot);
+		MemoryContextSwitchTo(caller);
+		MemoryContextReset(row_context);
+	}
+
+	ExecDropSingleTupleTableSlot(new_slot);
+	if (old_slot != NULL)
+		ExecDropSingleTupleTableSlot(old_slot);
+	idem_history_close(history.writer);
+	MemoryContextDelete(row_context);
+}
+
+/*
+ * idem_history_changed(machine, options, tag) -> trigger
+ */
+Datum
+idem_history_changed(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigdata = (TriggerData *) fcinfo->context;
+	MemoryContext context;
+	MemoryContext caller;
+
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function must be called as a trigger")));
+	if (!TRIGGER_FIRED_FOR_STATEMENT(trigdata->tg_event) ||
+		!TRIGGER_FIRED_AFTER(trigdata->tg_event) ||
+		!(TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event) ?
+		  trigdata->tg_oldtable != NULL :
+		  TRIGGER_FIRED_BY_INSERT(trigdata->tg_event)) ||
+		trigdata->tg_newtable == NULL ||
+		trigdata->tg_trigger->tgnargs != IDEM_NARGS)
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("trigger \"%s\" does not fire as one of a history",
+						trigdata->tg_trigger->tgname),
+				 errhint("Make it with idem_attach().")));
+	if (tuplestore_tuple_count(trigdata->tg_newtable) == 0)
+		return PointerGetDatum(NULL);
+
+	context = AllocSetContextCreate(CurrentMemoryContext, "idem history",
+									ALLOCSET_DEFAULT_SIZES);
+	caller = MemoryContextSwitchTo(context);
+	history_changed(trigdata, idem_table_get(trigdata->tg_relation, context));
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(context);
+	return PointerGetDatum(NULL);
+}
+
+/*
+ * idem_history_protect() -> trigger
+ */
+Datum
+idem_history_protect(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigdata = (TriggerData *) fcinfo->context;
+
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function must be called as a trigger")));
+	if (TRIGGER_FIRED_FOR_ROW(trigdata->tg_event) &&
+		TRIGGER_FIRED_BY_DELETE(trigdata->tg_event))
+	{
+		Relation	rel = trigdata->tg_relation;
+		int			column = SPI_fnumber(RelationGetDescr(rel), "expires_at");
+		bool		isnull = true;
+		Datum		value = (Datum) 0;
+
+		if (column > 0 &&
+			SPI_gettypeid(RelationGetDescr(rel), column) == TIMESTAMPTZOID)
+			value = heap_getattr(trigdata->tg_trigtuple, column,
+								 RelationGetDescr(rel), &isnull);
+		if (!isnull && DatumGetTimestampTz(value) <= GetCurrentTimestamp())
+			return PointerGetDatum(trigdata->tg_trigtuple);
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("table \"%s\" is append-only",
+					RelationGetRelationName(trigdata->tg_relation)),
+			 errdetail("Rows are removed by idem_sweep() when the time that option \"keep\" of idem_attach() gave them is over."),
+			 errtable(trigdata->tg_relation)));
+	return (Datum) 0;
+}
+
+/*
+ * Whether the caller may read about the row: the table's rows are his to
+ * select, and where policies hide some from him, this one is not.
+ */
+static bool
+history_may_read(IdemTarget *target, Datum *values)
+{
+	AclResult	result = pg_class_aclcheck(target->relid, GetUserId(),
+										   ACL_SELECT);
+
+	if (result != ACLCHECK_OK)
+		aclcheck_error(result,
+					   get_relkind_objtype(get_rel_relkind(target->relid)),
+					   target->table);
+	if (check_enable_rls(target->relid, InvalidOid, true) != RLS_ENABLED)
+		return true;
+	if (SPI_execute_snapshot(idem_target_plan(target, "SELECT FROM", "", "",
+											  0, NULL), values, NULL,
+							 InvalidSnapshot, InvalidSnapshot, true, false,
+							 1) < 0)
+		elog(ERROR, "could not look for the row");
+	return SPI_processed > 0;
+}
+
+/*
+ * idem_history(table_name, id) -> SETOF idem.history
+ */
+Datum
+idem_history(PG_FUNCTION_ARGS)
+{
+	static const char statement[] =
+	"SELECT h.* FROM idem.history AS h"
+	" WHERE h.row_hash OPERATOR(pg_catalog.=) $4"
+	" AND h.row_key OPERATOR(pg_catalog.=) $1"
+	" AND h.table_schema OPERATOR(pg_catalog.=) $2"
+	" AND h.table_name OPERATOR(pg_catalog.=) $3"
+	" ORDER BY h.seq";
+	static const Oid types[] = {JSONBOID, TEXTOID, TEXTOID, INT8OID};
+	static SPIPlanPtr plan = NULL;
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	IdemTarget *target;
+	IdemTarget *key;
+	Relation	rel;
+	IdemTable  *table;
+	Datum		values[IDEM_TARGET_MAXKEYS];
+	Datum		args[4];
+	IdemIdentity saved;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"table_name\" is missing"),
+				 errhidestmt(true)));
+	target = idem_target_open(PG_GETARG_OID(0), AccessShareLock);
+	idem_target_take_id(target, fcinfo, 1, values);
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+
+	SPI_connect();
+	if (!history_may_read(target, values))
+	{
+		SPI_finish();
+		PG_RETURN_NULL();
+	}
+
+	rel = table_open(target->relid, NoLock);
+	table = idem_table_get(rel, CurrentMemoryContext);
+	key = target;
+	for (int i = 0; i < table->nbindings; i++)
+		key = idem_history_key(key, table->bindings[i].column);
+	if (key != target)
+	{
+		for (int i = 0, n = 0; i < target->nkeys; i++)
+		{
+			if (n < key->nkeys && key->attnums[n] == target->attnums[i])
+				values[n++] = values[i];
+		}
+	}
+	table_close(rel, NoLock);
+
+	args[0] = JsonbPGetDatum(idem_target_print(key, values));
+	args[1] = CStringGetTextDatum(target->schema);
+	args[2] = CStringGetTextDatum(target->table);
+	args[3] = Int64GetDatum(idem_history_hash(key, values,
+											  DatumGetJsonbP(args[0])));
+	idem_catalog_become(idem_catalog_owner(IDEM_REL_HISTORY), &saved);
+	if (plan == NULL)
+		plan = idem_sql_keep_plan(statement, lengthof(types), types);
+	if (SPI_execute_plan(plan, args, NULL, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not read idem.history");
+	idem_catalog_restore(&saved);
+	if (SPI_tuptable->tupdesc->natts != rsinfo->setDesc->natts)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("table \"idem.history\" does not have its declared columns")));
+	for (uint64 i = 0; i < SPI_processed; i++)
+		tuplestore_puttuple(rsinfo->setResult, SPI_tuptable->vals[i]);
+	SPI_finish();
+	PG_RETURN_NULL();
+}
+
+static void
+history_transaction_ends(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
+		event == XACT_EVENT_PREPARE || event == XACT_EVENT_PARALLEL_COMMIT ||
+		event == XACT_EVENT_PARALLEL_ABORT)
+	{
+		/* the memory goes with the transaction */
+		notes = NULL;
+		notes_context = NULL;
+		last_event = NULL;
+	}
+}
+
+/*
+ * Called once, when the library is loaded.
+ */
+void
+idem_history_init(void)
+{
+	idem_taken_note = history_note;
+	idem_taken_row = history_row;
+	RegisterXactCallback(history_transaction_ends, NULL);
+}

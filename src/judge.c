@@ -1,0 +1,777 @@
+/*
+ * judge.c
+ *	  Whether a row may move, and if not, why.
+ *
+ * Triggers and verbs ask here, so that they agree.  A judge belongs to one
+ * binding of one relation and to one statement: it pins the definition, and
+ * what it finds out about the role holds for as long as the role is the same.
+ *
+ * A guard is an expression over the row before and after, as a trigger's WHEN
+ * clause is, and is evaluated as that is: without a query.  It is parsed and
+ * planned once per session, relation and role; PostgreSQL marks the plan when
+ * something that it depends on changes.  Its text is read under pinned
+ * settings and with a search_path of pg_catalog, the table's schema and, last,
+ * the temporary schema, so that who writes cannot change what it means.  The
+ * functions in it run as the writer.
+ *
+ * The order of verdicts: frozen, final, illegal, then the rules that lead
+ * there in order; the first that role and guard let through.  If none does, a
+ * rule that the role may take makes the verdict "guarded", else "forbidden".
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "optimizer/optimizer.h"
+#include "parser/parse_clause.h"
+#include "parser/parse_collate.h"
+#include "parser/parse_relation.h"
+#include "parser/parser.h"
+#include "rewrite/prs2lock.h"
+#include "rewrite/rewriteManip.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/plancache.h"
+#include "utils/rel.h"
+
+#include "errors.h"
+#include "judge.h"
+
+/* planned guards of one binding, by index of the rule */
+typedef struct IdemPlans
+{
+	uint64		serial;			/* of the machine */
+	int			room;
+	int			n;
+	CachedExpression **plans;
+	Oid		   *roles;			/* whom each was planned for */
+	MemoryContextCallback callback;
+} IdemPlans;
+
+/* which guard an error is about */
+typedef struct GuardContext
+{
+	const IdemMachine *machine;
+	const IdemRule *rule;
+	const char *source;			/* while it is parsed */
+} GuardContext;
+
+static void
+judge_error_context(void *arg)
+{
+	GuardContext *context = (GuardContext *) arg;
+	int			position = geterrposition();
+
+	/* not a position in the client's statement */
+	if (position > 0 && context->source != NULL)
+	{
+		errposition(0);
+		internalerrposition(position);
+		internalerrquery(context->source);
+	}
+	errcontext("guard of transition \"%s\" from \"%s\" to \"%s\" of machine \"%s\"",
+			   context->rule->event,
+			   context->rule->from != NULL ? context->rule->from : "*",
+			   context->rule->to, context->machine->name);
+}
+
+/*
+ * Pins what the meaning of an expression's text follows, until
+ * AtEOXact_GUC() of the level returned.
+ */
+static int
+judge_pin_settings(Oid namespace)
+{
+	static const char *const settings[][2] = {
+		{"standard_conforming_strings", "on"},
+		{"transform_null_equals", "off"},
+		{"datestyle", "ISO, MDY"},
+		{"intervalstyle", "postgres"},
+		{"timezone", "UTC"}
+	};
+	int			nestlevel = NewGUCNestLevel();
+	const char *path = "pg_catalog, pg_temp";
+
+	if (!isAnyTempNamespace(namespace))
+		path = psprintf("pg_catalog, %s, pg_temp",
+						quote_identifier(get_namespace_name(namespace)));
+	(void) set_config_option("search_path", path, PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+	for (int i = 0; i < lengthof(settings); i++)
+		(void) set_config_option(settings[i][0], settings[i][1],
+								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
+								 true, 0, false);
+	return nestlevel;
+}
+
+/*
+ * Generated columns of the new row are computed after the guard.
+ */
+static void
+judge_refuse_generated(Relation rel, Node *expr)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	ListCell   *lc;
+
+	if (desc->constr == NULL || !desc->constr->has_generated_stored)
+		return;
+	foreach(lc, pull_var_clause(expr, 0))
+	{
+		Var		   *var = (Var *) lfirst(lc);
+
+		if (var->varno == PRS2_NEW_VARNO &&
+			(var->varattno == 0 ||
+			 (var->varattno > 0 &&
+			  TupleDescAttr(desc, var->varattno - 1)->attgenerated != '\0')))
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_MISUSE),
+					 errmsg("guard cannot refer to generated columns of the new row"),
+					 errdetail("They are computed after it."),
+					 errtable(rel),
+					 errhidestmt(true)));
+	}
+}
+
+/*
+ * The guard as a boolean expression, where "old" is the inner row and "new"
+ * the outer one.
+ */
+static Node *
+judge_parse(Relation rel, const IdemMachine *machine, const IdemRule *rule)
+{
+	GuardContext context;
+	ErrorContextCallback callback;
+	ParseState *pstate;
+	ParseNamespaceItem *item;
+	SelectStmt *select;
+	List	   *raw;
+	Node	   *expr;
+	char	   *source = psprintf("SELECT (%s\n)", rule->guard);
+	int			nestlevel;
+
+	context.machine = machine;
+	context.rule = rule;
+	context.source = source;
+	callback.callback = judge_error_context;
+	callback.arg = &context;
+	callback.previous = error_context_stack;
+	error_context_stack = &callback;
+
+	nestlevel = judge_pin_settings(RelationGetNamespace(rel));
+	raw = raw_parser(source, RAW_PARSE_DEFAULT);
+	select = list_length(raw) == 1 ?
+		(SelectStmt *) linitial_node(RawStmt, raw)->stmt : NULL;
+	if (select == NULL || !IsA(select, SelectStmt) ||
+		select->op != SETOP_NONE || list_length(select->targetList) != 1 ||
+		select->fromClause != NIL || select->whereClause != NULL ||
+		select->groupClause != NIL || select->havingClause != NULL ||
+		select->sortClause != NIL || select->limitCount != NULL ||
+		select->limitOffset != NULL || select->lockingClause != NIL ||
+		select->intoClause != NULL || select->windowClause != NIL ||
+		select->distinctClause != NIL || select->withClause != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("guard is not an expression"),
+				 errhidestmt(true)));
+
+	pstate = make_parsestate(NULL);
+	pstate->p_sourcetext = source;
+	item = addRangeTableEntryForRelation(pstate, rel, AccessShareLock,
+										 makeAlias("old", NIL), false, false);
+	addNSItemToQuery(pstate, item, false, true, true);
+	item = addRangeTableEntryForRelation(pstate, rel, AccessShareLock,
+										 makeAlias("new", NIL), false, false);
+	addNSItemToQuery(pstate, item, false, true, true);
+
+	expr = transformWhereClause(pstate,
+								linitial_node(ResTarget,
+											  select->targetList)->val,
+								EXPR_KIND_TRIGGER_WHEN, "guard");
+	assign_expr_collations(pstate, expr);
+	free_parsestate(pstate);
+	judge_refuse_generated(rel, expr);
+	ChangeVarNodes(expr, PRS2_OLD_VARNO, INNER_VAR, 0);
+	ChangeVarNodes(expr, PRS2_NEW_VARNO, OUTER_VAR, 0);
+
+	AtEOXact_GUC(true, nestlevel);
+	error_context_stack = callback.previous;
+	return expr;
+}
+
+/*
+ * Parses every guard of a machine against a relation: the parser's own error
+ * where one does not fit.
+ */
+void
+idem_judge_check_guards(Relation rel, const IdemMachine *machine)
+{
+	for (int i = 0; i < machine->nrules; i++)
+	{
+		if (machine->rules[i].guard != NULL)
+			(void) judge_parse(rel, machine, &machine->rules[i]);
+	}
+}
+
+static void
+judge_free_plans(void *arg)
+{
+	IdemPlans  *plans = (IdemPlans *) arg;
+
+	for (int i = 0; i < plans->n; i++)
+	{
+		if (plans->plans[i] != NULL)
+			FreeCachedExpression(plans->plans[i]);
+		plans->plans[i] = NULL;
+	}
+}
+
+/*
+ * The planned guard, a copy of the caller's own.
+ */
+static Expr *
+judge_plan(Relation rel, IdemJudge *judge, const IdemRule *rule)
+{
+	IdemBinding *binding = judge->binding;
+	IdemPlans  *plans = binding->plans;
+	MemoryContext context = judge->table->context;
+	CachedExpression *plan;
+
+	if (plans != NULL && plans->serial != judge->machine->serial)
+	{
+		/* copies of them may be in use, the plans themselves are not */
+		judge_free_plans(plans);
+		plans->n = 0;
+	}
+	if (plans == NULL || plans->room < judge->machine->nrules)
+	{
+		int			room = Max(16, 2 * judge->machine->nrules);
+
+		plans = MemoryContextAllocZero(context, sizeof(IdemPlans));
+		plans->plans = MemoryContextAllocZero(context,
+											  room * sizeof(CachedExpression *));
+		plans->roles = MemoryContextAllocZero(context, room * sizeof(Oid));
+		plans->room = room;
+		plans->callback.func = judge_free_plans;
+		plans->callback.arg = plans;
+		MemoryContextRegisterResetCallback(context, &plans->callback);
+		binding->plans = plans;
+	}
+	plans->serial = judge->machine->serial;
+	plans->n = judge->machine->nrules;
+
+	plan = plans->plans[rule->index];
+	if (plan != NULL &&
+		(!plan->is_valid || plans->roles[rule->index] != GetUserId()))
+	{
+		plans->plans[rule->index] = NULL;
+		FreeCachedExpression(plan);
+		plan = NULL;
+	}
+	if (plan == NULL)
+	{
+		Node	   *expr = judge_parse(rel, judge->machine, rule);
+
+		plan = GetCachedExpression(expr);
+		if (binding->plans != plans || plans->serial != judge->machine->serial)
+		{
+			/* planning ran a statement that met another definition */
+			Expr	   *copy = copyObject((Expr *) plan->expr);
+
+			FreeCachedExpression(plan);
+			return copy;
+		}
+		if (plans->plans[rule->index] != NULL)
+			FreeCachedExpression(plans->plans[rule->index]);
+		plans->plans[rule->index] = plan;
+		plans->roles[rule->index] = GetUserId();
+	}
+	return copyObject((Expr *) plan->expr);
+}
+
+/*
+ * Starts judging: pins table and machine until "holder" is reset.  "table"
+ * and "binding" are from idem_table_get() with the same holder.
+ */
+IdemJudge *
+idem_judge_begin(Relation rel, IdemTable *table, IdemBinding *binding,
+				 MemoryContext holder)
+{
+	IdemJudge  *judge = MemoryContextAllocZero(holder, sizeof(IdemJudge));
+	Form_pg_attribute column = TupleDescAttr(RelationGetDescr(rel),
+											 binding->column - 1);
+
+	if (column->attisdropped || column->atttypid != binding->type ||
+		binding->kind == IDEM_STATE_NOT_A_KIND)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("column \"%s\" of table \"%s\" is not what machine \"%s\" was attached to",
+						NameStr(binding->column_name),
+						RelationGetRelationName(rel), binding->machine),
+				 errhint("Detach it with idem_detach(), and attach the machine again."),
+				 errtable(rel),
+				 errhidestmt(true)));
+
+	judge->relid = RelationGetRelid(rel);
+	judge->table = table;
+	judge->binding = binding;
+	judge->machine = idem_machine_get(binding->machine, false, holder);
+	judge->holder = holder;
+	judge->guards = MemoryContextAllocZero(holder,
+										   Max(judge->machine->nrules, 1) *
+										   sizeof(ExprState *));
+	judge->allowed = MemoryContextAllocZero(holder,
+											Max(judge->machine->nrules, 1));
+	judge->userid = GetUserId();
+	return judge;
+}
+
+/*
+ * Forgets what was found out about another role.
+ */
+static void
+judge_follow_role(IdemJudge *judge)
+{
+	if (judge->userid == GetUserId())
+		return;
+	judge->userid = GetUserId();
+	judge->exempt = 0;
+	memset(judge->allowed, 0, judge->machine->nrules);
+	memset(judge->guards, 0, judge->machine->nrules * sizeof(ExprState *));
+}
+
+/*
+ * Whether the current role is one that the binding lets pass.  A superuser is
+ * only if he is named, himself or by a role that he was given.
+ */
+bool
+idem_judge_is_exempt(IdemJudge *judge)
+{
+	if (judge->binding->nexempt == 0)
+		return false;
+	judge_follow_role(judge);
+	if (judge->exempt == 0)
+	{
+		judge->exempt = -1;
+		for (int i = 0; i < judge->binding->nexempt; i++)
+		{
+			Oid			role = get_role_oid(judge->binding->exempt[i], true);
+
+			if (OidIsValid(role) &&
+				is_member_of_role_nosuper(judge->userid, role))
+				judge->exempt = 1;
+		}
+	}
+	return judge->exempt > 0;
+}
+
+static bool
+judge_role(IdemJudge *judge, const IdemRule *rule)
+{
+	if (rule->nroles == 0 || judge->any_role)
+		return true;
+	judge_follow_role(judge);
+	if (judge->allowed[rule->index] == 0)
+	{
+		judge->allowed[rule->index] = -1;
+		for (int i = 0; i < rule->nroles; i++)
+		{
+			Oid			role = get_role_oid(rule->roles[i], true);
+
+			if (OidIsValid(role) && has_privs_of_role(judge->userid, role))
+				judge->allowed[rule->index] = 1;
+		}
+	}
+	return judge->allowed[rule->index] > 0;
+}
+
+/*
+ * The row that the transition would make of the old one.
+ */
+static TupleTableSlot *
+judge_result(IdemJudge *judge, TupleTableSlot *old_slot, const IdemRule *rule)
+{
+	AttrNumber	column = judge->binding->column;
+
+	if (judge->new_slot == NULL)
+	{
+		MemoryContext former = MemoryContextSwitchTo(judge->holder);
+
+		judge->new_slot = MakeSingleTupleTableSlot(old_slot->tts_tupleDescriptor,
+												   &TTSOpsVirtual);
+		MemoryContextSwitchTo(former);
+	}
+	ExecClearTuple(judge->new_slot);
+	slot_getallattrs(old_slot);
+	memcpy(judge->new_slot->tts_values, old_slot->tts_values,
+		   old_slot->tts_tupleDescriptor->natts * sizeof(Datum));
+	memcpy(judge->new_slot->tts_isnull, old_slot->tts_isnull,
+		   old_slot->tts_tupleDescriptor->natts * sizeof(bool));
+	judge->new_slot->tts_values[column - 1] =
+		idem_binding_value(judge->binding, rule->to);
+	judge->new_slot->tts_isnull[column - 1] = false;
+	return ExecStoreVirtualTuple(judge->new_slot);
+}
+
+static bool
+judge_guard(IdemJudge *judge, TupleTableSlot *old_slot,
+			TupleTableSlot *new_slot, const IdemRule *rule)
+{
+	GuardContext context;
+	ErrorContextCallback callback;
+	Datum		value;
+	bool		isnull;
+
+	if (rule->guard == NULL)
+		return true;
+	judge_follow_role(judge);
+
+	if (judge->guards[rule->index] == NULL)
+	{
+		Relation	rel = RelationIdGetRelation(judge->relid);
+		MemoryContext former;
+		Expr	   *plan;
+
+		if (!RelationIsValid(rel))
+			elog(ERROR, "could not open relation with OID %u", judge->relid);
+		plan = judge_plan(rel, judge, rule);
+		RelationClose(rel);
+		former = MemoryContextSwitchTo(judge->holder);
+		if (judge->econtext == NULL)
+			judge->econtext = CreateStandaloneExprContext();
+		judge->guards[rule->index] = ExecInitExpr(copyObject(plan), NULL);
+		MemoryContextSwitchTo(former);
+	}
+	if (new_slot == NULL)
+		new_slot = judge_result(judge, old_slot, rule);
+
+	context.machine = judge->machine;
+	context.rule = rule;
+	context.source = NULL;
+	callback.callback = judge_error_context;
+	callback.arg = &context;
+	callback.previous = error_context_stack;
+	error_context_stack = &callback;
+	judge->econtext->ecxt_innertuple = old_slot;
+	judge->econtext->ecxt_outertuple = new_slot;
+	value = ExecEvalExprSwitchContext(judge->guards[rule->index],
+									  judge->econtext, &isnull);
+	error_context_stack = callback.previous;
+	ResetExprContext(judge->econtext);
+	return !isnull && DatumGetBool(value);
+}
+
+/*
+ * Judges a move from state "from" to "to" (IDEM_STATE_UNKNOWN: to any) by
+ * "event" (NULL: by any).  "rule" is the one that passes, or whose role or
+ * guard does not, or NULL.  new_slot NULL stands for the old row with nothing
+ * but its state changed.
+ *
+ * Where the state stays, only a rule that is declared so makes it a move, in
+ * a state whose mode is "reenter".
+ */
+IdemJudgement
+idem_judge_slots(IdemJudge *judge, TupleTableSlot *old_slot,
+				 TupleTableSlot *new_slot, int from, int to,
+				 const char *event, const IdemRule **rule)
+{
+	const IdemMachine *machine = judge->machine;
+	const IdemRule *const *rules;
+	IdemJudgement verdict = IDEM_JUDGE_ILLEGAL;
+	int			nrules;
+
+	*rule = NULL;
+	if (from >= 0 && machine->states[from].frozen)
+		return IDEM_JUDGE_FROZEN;
+	if (from == IDEM_STATE_NULL)
+		return IDEM_JUDGE_ILLEGAL;
+
+	nrules = idem_machine_rules(machine, from, &rules);
+	for (int i = 0; i < nrules; i++)
+	{
+		const IdemRule *candidate = rules[i];
+
+		if (to >= 0 && candidate->to_state != to)
+			continue;
+		if (event != NULL && strcmp(candidate->event, event) != 0)
+			continue;
+		if (candidate->to_state == from)
+		{
+			IdemSelf	self = machine->states[from].self;
+
+			if (self != IDEM_SELF_REENTER)
+			{
+				*rule = candidate;
+				return self == IDEM_SELF_NOOP ? IDEM_JUDGE_SAME :
+					IDEM_JUDGE_ILLEGAL;
+			}
+		}
+		if (!judge_role(judge, candidate))
+		{
+			if (verdict == IDEM_JUDGE_ILLEGAL)
+			{
+				verdict = IDEM_JUDGE_FORBIDDEN;
+				*rule = candidate;
+			}
+		}
+		else if (!judge_guard(judge, old_slot, new_slot, candidate))
+		{
+			if (verdict != IDEM_JUDGE_GUARDED)
+			{
+				verdict = IDEM_JUDGE_GUARDED;
+				*rule = candidate;
+			}
+		}
+		else
+		{
+			*rule = candidate;
+			return IDEM_JUDGE_PASS;
+		}
+	}
+
+	if (verdict == IDEM_JUDGE_ILLEGAL && from >= 0 &&
+		machine->states[from].final)
+		return IDEM_JUDGE_FINAL;
+	return verdict;
+}
+
+/*
+ * The same for tuples; new_tuple may be NULL.
+ */
+IdemJudgement
+idem_judge_tuples(IdemJudge *judge, HeapTuple old_tuple, HeapTuple new_tuple,
+				  int from, int to, const char *event, const IdemRule **rule)
+{
+	TupleTableSlot *new_slot = NULL;
+	IdemJudgement verdict;
+
+	if (judge->old_slot == NULL)
+	{
+		Relation	rel = RelationIdGetRelation(judge->relid);
+		MemoryContext former = MemoryContextSwitchTo(judge->holder);
+
+		if (!RelationIsValid(rel))
+			elog(ERROR, "could not open relation with OID %u", judge->relid);
+		judge->desc = CreateTupleDescCopyConstr(RelationGetDescr(rel));
+		judge->old_slot = MakeSingleTupleTableSlot(judge->desc,
+												   &TTSOpsHeapTuple);
+		MemoryContextSwitchTo(former);
+		RelationClose(rel);
+	}
+	ExecStoreHeapTuple(old_tuple, judge->old_slot, false);
+	if (new_tuple != NULL)
+	{
+		new_slot = MakeSingleTupleTableSlot(judge->desc, &TTSOpsHeapTuple);
+		ExecStoreHeapTuple(new_tuple, new_slot, false);
+	}
+	verdict = idem_judge_slots(judge, judge->old_slot, new_slot, from, to,
+							   event, rule);
+	ExecClearTuple(judge->old_slot);
+	if (new_slot != NULL)
+		ExecDropSingleTupleTableSlot(new_slot);
+	return verdict;
+}
+
+/*
+ * What leads on from a state, for a hint, as far as roles tell; an empty
+ * string if nothing does.
+ */
+char *
+idem_judge_allowed_text(IdemJudge *judge, int from)
+{
+	const IdemRule *const *rules;
+	StringInfoData buf;
+	int			nrules = 0;
+	int			shown = 0;
+
+	initStringInfo(&buf);
+	if (from != IDEM_STATE_NULL)
+		nrules = idem_machine_rules(judge->machine, from, &rules);
+	if (from >= 0 && judge->machine->states[from].frozen)
+		nrules = 0;
+	for (int i = 0; i < nrules; i++)
+	{
+		const IdemRule *rule = rules[i];
+		bool		again = false;
+
+		for (int j = 0; j < i && !again; j++)
+			again = rules[j]->to_state == rule->to_state &&
+				strcmp(rules[j]->event, rule->event) == 0;
+		if (again || rule->to_state == from || !judge_role(judge, rule))
+			continue;
+		if (++shown > 10)
+		{
+			appendStringInfoString(&buf, ", ...");
+			break;
+		}
+		appendStringInfo(&buf, "%s\"%s\" to \"%s\"", shown > 1 ? ", " : "",
+						 rule->event, rule->to);
+	}
+	return buf.data;
+}
+
+static char *
+judge_initial_text(const IdemMachine *machine)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	for (int i = 0; i < machine->nstates; i++)
+	{
+		if (machine->states[i].initial)
+			appendStringInfo(&buf, "%s\"%s\"", buf.len > 0 ? ", " : "",
+							 machine->states[i].name);
+	}
+	return buf.data;
+}
+
+static char *
+judge_role_text(const IdemRule *rule)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	for (int i = 0; i < rule->nroles; i++)
+		appendStringInfo(&buf, "%s\"%s\"", i > 0 ? " or " : "",
+						 rule->roles[i]);
+	return buf.data;
+}
+
+/*
+ * Puts table and column into the error's fields.
+ */
+static int
+judge_errcolumn(const IdemJudge *judge)
+{
+	err_generic_string(PG_DIAG_SCHEMA_NAME,
+					   get_namespace_name(get_rel_namespace(judge->relid)));
+	err_generic_string(PG_DIAG_TABLE_NAME, get_rel_name(judge->relid));
+	err_generic_string(PG_DIAG_COLUMN_NAME,
+					   NameStr(judge->binding->column_name));
+	return 0;
+}
+
+static const char *
+judge_quoted(const char *label)
+{
+	return label != NULL ? psprintf("\"%s\"", label) : "NULL";
+}
+
+/*
+ * Raises what a verdict other than PASS and SAME is to the writer.  from and
+ * to are the values as the rows have them, NULL where they are NULL; "from" is
+ * also NULL for an insert, which "rule" and event NULL and verdict ILLEGAL
+ * with to given tell apart by idem_judge_refuse_insert() in guard.c.
+ */
+void
+idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
+				  const char *from, const char *to, const char *event,
+				  const IdemRule *rule)
+{
+	const IdemMachine *machine = judge->machine;
+	const char *table = get_rel_name(judge->relid);
+	const char *column = NameStr(judge->binding->column_name);
+	int			from_state = from == NULL ? IDEM_STATE_NULL :
+	idem_machine_state(machine, from, strlen(from));
+	char	   *allowed = idem_judge_allowed_text(judge, from_state);
+	char	   *hint = NULL;
+
+	if (from == NULL)
+		hint = psprintf("A row without a state may take an initial one: %s.",
+						judge_initial_text(machine));
+	else if (allowed[0] != '\0')
+		hint = psprintf("Allowed from \"%s\": %s.", from, allowed);
+	else
+		hint = psprintf("Nothing is allowed from \"%s\".", from);
+
+	switch (verdict)
+	{
+		case IDEM_JUDGE_FROZEN:
+			ereport(elevel,
+					(errcode(ERRCODE_IDEM_CONFLICT),
+					 errmsg("row of table \"%s\" is frozen in state \"%s\" of machine \"%s\"",
+							table, from, machine->name),
+					 errdetail("No column of a row in a frozen state may be changed."),
+					 judge_errcolumn(judge),
+					 errhidestmt(true)));
+			break;
+		case IDEM_JUDGE_FINAL:
+			ereport(elevel,
+					(errcode(ERRCODE_IDEM_CONFLICT),
+					 errmsg("state \"%s\" of machine \"%s\" is final", from,
+							machine->name),
+					 event != NULL ?
+					 errdetail("Event \"%s\" would take the row out of it.",
+							   event) :
+					 errdetail("Column \"%s\" of table \"%s\" would change to %s.",
+							   column, table, judge_quoted(to)),
+					 judge_errcolumn(judge),
+					 errhidestmt(true)));
+			break;
+		case IDEM_JUDGE_FORBIDDEN:
+			ereport(elevel,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("permission denied for transition \"%s\" of machine \"%s\"",
+							rule->event, machine->name),
+					 errdetail("From %s to \"%s\" it takes role %s; the current role is \"%s\".",
+							   judge_quoted(from), rule->to,
+							   judge_role_text(rule),
+							   GetUserNameFromId(GetUserId(), false)),
+					 errhint("%s", hint),
+					 judge_errcolumn(judge),
+					 errhidestmt(true)));
+			break;
+		case IDEM_JUDGE_GUARDED:
+			ereport(elevel,
+					(errcode(ERRCODE_IDEM_CONFLICT),
+					 errmsg("guard of transition \"%s\" of machine \"%s\" is not true",
+							rule->event, machine->name),
+					 errdetail("From %s to \"%s\" the row must satisfy: %s",
+							   judge_quoted(from), rule->to, rule->guard),
+					 errhint("%s", hint),
+					 judge_errcolumn(judge),
+					 errhidestmt(true)));
+			break;
+		default:
+			if (event != NULL)
+				ereport(elevel,
+						(errcode(ERRCODE_IDEM_CONFLICT),
+						 errmsg("machine \"%s\" has no transition \"%s\" from %s",
+								machine->name, event, judge_quoted(from)),
+						 errdetail("Column \"%s\" of table \"%s\" is %s.",
+								   column, table, judge_quoted(from)),
+						 errhint("%s", hint),
+						 judge_errcolumn(judge),
+						 errhidestmt(true)));
+			else if (to == NULL)
+				ereport(elevel,
+						(errcode(ERRCODE_IDEM_CONFLICT),
+						 errmsg("column \"%s\" of table \"%s\" cannot be set to NULL",
+								column, table),
+						 errdetail("It is moved by machine \"%s\" and is %s.",
+								   machine->name, judge_quoted(from)),
+						 errhint("%s", hint),
+						 judge_errcolumn(judge),
+						 errhidestmt(true)));
+			else
+				ereport(elevel,
+						(errcode(ERRCODE_IDEM_CONFLICT),
+						 idem_machine_state(machine, to, strlen(to)) < 0 ?
+						 errmsg("machine \"%s\" has no state \"%s\"",
+								machine->name, to) :
+						 errmsg("machine \"%s\" has no transition from %s to \"%s\"",
+								machine->name, judge_quoted(from), to),
+						 errdetail("Column \"%s\" of table \"%s\" is %s and would change to \"%s\".",
+								   column, table, judge_quoted(from), to),
+						 errhint("%s", hint),
+						 judge_errcolumn(judge),
+						 errhidestmt(true)));
+			break;
+	}
+}

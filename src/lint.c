@@ -1,0 +1,418 @@
+/*
+ * lint.c
+ *	  idem_lint: what is allowed in a machine, but probably not meant.
+ *
+ * Errors of form are refused where they are written (machine.c); what is said
+ * here is known only from the whole of a machine, and from the rows that are
+ * in its states.  Guards and roles are taken as if each could pass: what is
+ * called unreachable is so for certain.
+ *
+ * Nothing is written or locked.  Rows are counted as the caller, in the bound
+ * tables that he may read; if there is one that he may not, they are NULL.
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+
+#include "diagram.h"
+#include "errors.h"
+#include "machine.h"
+
+PG_FUNCTION_INFO_V1(idem_lint);
+
+/* larger machines are not searched for cycles: that is cubic */
+#define MAX_CYCLE_STATES	500
+
+typedef struct Lint
+{
+	ReturnSetInfo *rsinfo;
+	IdemDefinition *definition;
+	int			nstates;
+	IdemStateDef **states;		/* sorted by name */
+	bool	   *edge;			/* [from * nstates + to] */
+	bool		counted;		/* rows are known */
+	List	   *counts;			/* per table, see idem_bound_rows */
+} Lint;
+
+#define EDGE(lint, from, to)	((lint)->edge[(Size) (from) * (lint)->nstates + (to)])
+
+static int64
+lint_rows(Lint *lint, const char *state)
+{
+	int64		rows = 0;
+	ListCell   *cell;
+
+	foreach(cell, lint->counts)
+		rows += idem_bound_rows(lfirst(cell), state);
+	return rows;
+}
+
+/* a negative number of rows stands for none that could be meant */
+static void
+lint_say(Lint *lint, const char *code, const char *severity, const char *what,
+		 int64 rows)
+{
+	Datum		values[4] = {
+		CStringGetTextDatum(code),
+		CStringGetTextDatum(severity),
+		CStringGetTextDatum(what),
+		Int64GetDatum(rows)
+	};
+	bool		nulls[4] = {false, false, false, rows < 0 || !lint->counted};
+
+	tuplestore_putvalues(lint->rsinfo->setResult, lint->rsinfo->setDesc,
+						 values, nulls);
+}
+
+static int
+state_number(Lint *lint, const char *name)
+{
+	int			low = 0;
+	int			high = lint->nstates - 1;
+
+	while (low <= high)
+	{
+		int			middle = (low + high) / 2;
+		int			order = strcmp(name, lint->states[middle]->name);
+
+		if (order == 0)
+			return middle;
+		if (order < 0)
+			high = middle - 1;
+		else
+			low = middle + 1;
+	}
+	return -1;
+}
+
+/*
+ * Which state leads to which.  A rule for any state leads from all that are
+ * not final, but from its target.
+ */
+static void
+lint_draw(Lint *lint)
+{
+	ListCell   *cell;
+
+	lint->nstates = list_length(lint->definition->states);
+	lint->states = palloc(Max(lint->nstates, 1) * sizeof(IdemStateDef *));
+	foreach(cell, lint->definition->states)
+		lint->states[foreach_current_index(cell)] = lfirst(cell);
+	lint->edge = MemoryContextAllocExtended(CurrentMemoryContext,
+											Max((Size) lint->nstates *
+												lint->nstates, 1),
+											MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	foreach(cell, lint->definition->transitions)
+	{
+		IdemTransitionDef *rule = lfirst(cell);
+		int			to = state_number(lint, rule->to);
+
+		if (strcmp(rule->from, IDEM_ANY_STATE) != 0)
+		{
+			EDGE(lint, state_number(lint, rule->from), to) = true;
+			continue;
+		}
+		for (int from = 0; from < lint->nstates; from++)
+		{
+			if (from != to && !lint->states[from]->final)
+				EDGE(lint, from, to) = true;
+		}
+	}
+}
+
+static bool
+leads_on(Lint *lint, int from)
+{
+	for (int to = 0; to < lint->nstates; to++)
+	{
+		if (to != from && EDGE(lint, from, to))
+			return true;
+	}
+	return false;
+}
+
+static void
+lint_reach(Lint *lint)
+{
+	bool	   *reached = palloc0(Max(lint->nstates, 1));
+	int		   *queue = palloc(Max(lint->nstates, 1) * sizeof(int));
+	int			head = 0;
+	int			tail = 0;
+
+	for (int i = 0; i < lint->nstates; i++)
+	{
+		if (lint->states[i]->initial)
+		{
+			reached[i] = true;
+			queue[tail++] = i;
+		}
+	}
+	if (tail == 0)
+		lint_say(lint, "no_initial", "error",
+				 "no state is initial: no row can be inserted", -1);
+	while (head < tail)
+	{
+		int			from = queue[head++];
+
+		CHECK_FOR_INTERRUPTS();
+		for (int to = 0; to < lint->nstates; to++)
+		{
+			if (EDGE(lint, from, to) && !reached[to])
+			{
+				reached[to] = true;
+				queue[tail++] = to;
+			}
+		}
+	}
+	for (int i = 0; i < lint->nstates; i++)
+	{
+		if (!reached[i])
+			lint_say(lint, "unreachable", "warning",
+					 psprintf("state \"%s\" cannot be reached from an initial one",
+							  lint->states[i]->name),
+					 lint_rows(lint, lint->states[i]->name));
+	}
+}
+
+static void
+lint_dead_ends(Lint *lint)
+{
+	for (int i = 0; i < lint->nstates; i++)
+	{
+		IdemStateDef *state = lint->states[i];
+		int64		rows;
+
+		CHECK_FOR_INTERRUPTS();
+		if (state->final || leads_on(lint, i))
+			continue;
+		rows = lint_rows(lint, state->name);
+		lint_say(lint, "dead_end", "warning",
+				 psprintf("state \"%s\" is not final, and nothing leaves it",
+						  state->name),
+				 rows);
+		if (rows > 0)
+			lint_say(lint, "stuck", "error",
+					 psprintf("rows are in state \"%s\", which they cannot leave",
+							  state->name),
+					 rows);
+	}
+}
+
+static bool
+same_list(List *a, List *b)
+{
+	ListCell   *x;
+	ListCell   *y;
+
+	if (list_length(a) != list_length(b))
+		return false;
+	forboth(x, a, y, b)
+	{
+		if (strcmp(lfirst(x), lfirst(y)) != 0)
+			return false;
+	}
+	return true;
+}
+
+static char *
+rule_text(const IdemTransitionDef *rule)
+{
+	return psprintf("\"%s\" from \"%s\" to \"%s\"",
+					rule->event, rule->from, rule->to);
+}
+
+/*
+ * Whether two rules of one event may be asked for the same row.
+ */
+static bool
+rules_meet(const IdemTransitionDef *first, const IdemTransitionDef *second,
+		   bool *always)
+{
+	bool		any = strcmp(first->from, IDEM_ANY_STATE) == 0;
+
+	if (strcmp(first->event, second->event) != 0)
+		return false;
+
+	/* "any" does not mean the target itself, so it covers no other "any" */
+	*always = strcmp(first->from, second->from) == 0 ?
+		!any || strcmp(first->to, second->to) == 0 :
+		any && strcmp(first->to, second->from) != 0;
+	return *always || (any && strcmp(first->from, second->from) == 0);
+}
+
+static void
+lint_pair(Lint *lint, const IdemTransitionDef *first,
+		  const IdemTransitionDef *second)
+{
+	bool		always;
+	bool		free = first->guard == NULL && first->roles == NIL;
+	bool		same_guard = first->guard != NULL && second->guard != NULL &&
+	strcmp(first->guard, second->guard) == 0;
+
+	if (!rules_meet(first, second, &always))
+		return;
+	if (first->guard == NULL && second->guard == NULL &&
+		strcmp(first->from, second->from) == 0)
+		lint_say(lint, "ambiguous", "warning",
+				 psprintf("event \"%s\" from \"%s\" has two rules without a guard, to \"%s\" and to \"%s\"",
+						  first->event, first->from, first->to, second->to),
+				 -1);
+	if (always && (free || ((same_guard || first->guard == NULL) &&
+							(first->roles == NIL ||
+							 same_list(first->roles, second->roles)))))
+		lint_say(lint, "shadowed", "warning",
+				 psprintf("rule %s is never asked: the one to \"%s\" comes first",
+						  rule_text(second), first->to),
+				 -1);
+}
+
+static void
+lint_rules(Lint *lint)
+{
+	List	   *rules = lint->definition->transitions;
+
+	for (int i = 0; i < list_length(rules); i++)
+	{
+		IdemTransitionDef *rule = list_nth(rules, i);
+		ListCell   *cell;
+
+		CHECK_FOR_INTERRUPTS();
+		for (int j = i + 1; j < list_length(rules); j++)
+			lint_pair(lint, rule, list_nth(rules, j));
+		foreach(cell, rule->roles)
+		{
+			if (!OidIsValid(get_role_oid(lfirst(cell), true)))
+				lint_say(lint, "no_role", "error",
+						 psprintf("rule %s is for role \"%s\", which does not exist",
+								  rule_text(rule), (char *) lfirst(cell)),
+						 -1);
+		}
+		if (strcmp(rule->from, rule->to) == 0)
+		{
+			IdemStateDef *state = idem_definition_state(lint->definition,
+														rule->to);
+
+			if (strcmp(state->self, "reenter") != 0)
+				lint_say(lint, "self", "note",
+						 psprintf("rule %s leads to where it began, and the state says \"%s\"",
+								  rule_text(rule), state->self),
+						 -1);
+		}
+	}
+}
+
+/*
+ * States that lead only to each other, none of them final.
+ */
+static void
+lint_cycles(Lint *lint)
+{
+	int			n = lint->nstates;
+	bool	   *told = palloc0(Max(n, 1));
+	bool		any_final = false;
+
+	if (n > MAX_CYCLE_STATES)
+		return;
+
+	/* the edges become paths; nothing is asked about edges after this */
+	for (int via = 0; via < n; via++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		any_final = any_final || lint->states[via]->final;
+		for (int from = 0; from < n; from++)
+		{
+			if (!EDGE(lint, from, via))
+				continue;
+			for (int to = 0; to < n; to++)
+				EDGE(lint, from, to) |= EDGE(lint, via, to);
+		}
+	}
+	for (int i = 0; i < n; i++)
+	{
+		StringInfoData names;
+		int64		rows = 0;
+		bool		closed = EDGE(lint, i, i) && !told[i];
+		int			members = 0;
+
+		for (int to = 0; closed && to < n; to++)
+			closed = !EDGE(lint, i, to) ||
+				(EDGE(lint, to, i) && !lint->states[to]->final);
+		if (!closed)
+			continue;
+		initStringInfo(&names);
+		for (int to = 0; to < n; to++)
+		{
+			if (!EDGE(lint, i, to))
+				continue;
+			told[to] = true;
+			appendStringInfo(&names, "%s\"%s\"", members++ > 0 ? ", " : "",
+							 lint->states[to]->name);
+			rows += lint_rows(lint, lint->states[to]->name);
+		}
+		if (members > 1)
+			lint_say(lint, "no_exit", any_final ? "warning" : "note",
+					 psprintf("states %s lead only to each other, and none is final",
+							  names.data),
+					 rows);
+	}
+}
+
+/*
+ * Rows in states that the machine does not have.
+ */
+static void
+lint_strangers(Lint *lint)
+{
+	List	   *names = NIL;
+	int64		rows = 0;
+	ListCell   *cell;
+
+	for (int i = 0; i < lint->nstates; i++)
+		names = lappend(names, lint->states[i]->name);
+	foreach(cell, lint->counts)
+		rows += idem_bound_rows_elsewhere(lfirst(cell), names);
+	if (rows > 0)
+		lint_say(lint, "unknown_state", "error",
+				 "rows are in states that the machine does not have", rows);
+}
+
+/*
+ * idem_lint(machine) -> code, severity, what, rows
+ */
+Datum
+idem_lint(PG_FUNCTION_ARGS)
+{
+	Lint		lint = {0};
+	ListCell   *cell;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"machine\" is missing"),
+				 errhidestmt(true)));
+	lint.definition =
+		idem_diagram_machine(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	InitMaterializedSRF(fcinfo, 0);
+	lint.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	lint.counted = true;
+	foreach(cell, idem_bound_tables(lint.definition->machine))
+	{
+		if (idem_bound_may_count(lfirst(cell)))
+			lint.counts = lappend(lint.counts, idem_bound_count(lfirst(cell)));
+		else
+			lint.counted = false;
+	}
+
+	lint_draw(&lint);
+	lint_reach(&lint);
+	lint_dead_ends(&lint);
+	lint_rules(&lint);
+	lint_strangers(&lint);
+	lint_cycles(&lint);
+	return (Datum) 0;
+}

@@ -1,0 +1,544 @@
+/*
+ * machine.c
+ *	  What may stand in idem.machine, idem.state and idem.transition, and who
+ *	  may write it there.
+ *
+ * The tables are open to plain INSERT, UPDATE and DELETE, so whatever cannot be
+ * right is refused by their own constraints and by the row trigger below, and
+ * idem_define() needs no rules of its own.  The trigger fires AFTER each row,
+ * so that one statement may bring things into order in any sequence, and is
+ * never deferred: the definer work here runs in a restricted context, where
+ * nothing may be put off.
+ *
+ * Rules that concern two rows (a transition out of a state that becomes final)
+ * hold between sessions because every writer first locks the machine's row FOR
+ * NO KEY UPDATE and then judges by the latest snapshot.  That strength does not
+ * conflict with the FOR KEY SHARE of foreign keys: two sessions that each
+ * inserted a state would deadlock under a stronger one.  Lock order: the
+ * machine's row, then bound tables by OID (bound.c).
+ *
+ * Who owns the tables passes, since he restores dumps and could switch the
+ * trigger off.  A restore also loads roles that are not there yet and guards
+ * of another version: check_function_bodies = off, which pg_restore sets for
+ * the like of it, skips these two.
+ *
+ * Foreign keys cascade as the tables' owner: machine to states, state to the
+ * transitions that lead to it.  Those that leave it follow here, since
+ * from_state may be '*' and cannot be a foreign key.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "parser/parser.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "catalog.h"
+#include "errors.h"
+#include "machine.h"
+#include "store.h"
+
+#define MAX_NAME_LENGTH		128
+
+PG_FUNCTION_INFO_V1(idem_machine_check);
+PG_FUNCTION_INFO_V1(idem_machine_changed);
+
+typedef enum MachineStatement
+{
+	MACHINE_LOCK,
+	MACHINE_STATE,
+	MACHINE_LEAVING,
+	MACHINE_DELETE_LEAVING,
+	MACHINE_RENAME_LEAVING
+} MachineStatement;
+
+static const struct
+{
+	const char *text;
+	int			nparams;
+}			statements[] = {
+
+	[MACHINE_LOCK] = {
+		"SELECT owner FROM idem.machine"
+		" WHERE name OPERATOR(pg_catalog.=) $1 FOR NO KEY UPDATE",
+		1
+	},
+	[MACHINE_STATE] = {
+		"SELECT final FROM idem.state"
+		" WHERE machine OPERATOR(pg_catalog.=) $1"
+		" AND name OPERATOR(pg_catalog.=) $2",
+		2
+	},
+	[MACHINE_LEAVING] = {
+		"SELECT event FROM idem.transition"
+		" WHERE machine OPERATOR(pg_catalog.=) $1"
+		" AND from_state OPERATOR(pg_catalog.=) $2"
+		" ORDER BY priority, event LIMIT 1",
+		2
+	},
+	[MACHINE_DELETE_LEAVING] = {
+		"DELETE FROM idem.transition"
+		" WHERE machine OPERATOR(pg_catalog.=) $1"
+		" AND from_state OPERATOR(pg_catalog.=) $2",
+		2
+	},
+	[MACHINE_RENAME_LEAVING] = {
+		"UPDATE idem.transition SET from_state = $3"
+		" WHERE machine OPERATOR(pg_catalog.=) $1"
+		" AND from_state OPERATOR(pg_catalog.=) $2",
+		3
+	}
+};
+
+/*
+ * Runs one of the statements as the tables' owner and by the latest snapshot;
+ * SPI must be connected.  The result is in SPI_tuptable.  Returns the number
+ * of rows.
+ */
+static uint64
+machine_run(MachineStatement which, const char *machine, const char *state,
+			const char *other)
+{
+	static SPIPlanPtr plans[lengthof(statements)];
+	const Oid	types[] = {TEXTOID, TEXTOID, TEXTOID};
+	const char *args[] = {machine, state, other};
+	Datum		values[3] = {0};
+	IdemIdentity saved;
+	int			nparams = statements[which].nparams;
+	int			result;
+	uint64		processed;
+
+	for (int i = 0; i < nparams; i++)
+		values[i] = CStringGetTextDatum(args[i]);
+
+	idem_catalog_become(idem_catalog_owner(IDEM_REL_MACHINE), &saved);
+	if (plans[which] == NULL)
+		plans[which] = idem_sql_keep_plan(statements[which].text, nparams,
+										  types);
+	result = SPI_execute_snapshot(plans[which], values, NULL,
+								  GetLatestSnapshot(), InvalidSnapshot,
+								  false, true, 0);
+	if (result < 0)
+		elog(ERROR, "SPI_execute_snapshot failed: %s",
+			 SPI_result_code_string(result));
+	processed = SPI_processed;
+	idem_catalog_restore(&saved);
+	return processed;
+}
+
+/*
+ * Names of machines, states and events; the tables' CHECKs say the same.
+ */
+void
+idem_machine_check_name(const char *what, const char *name)
+{
+	Size		len = name == NULL ? 0 : strlen(name);
+
+	if (len < 1 || len > MAX_NAME_LENGTH)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("invalid name of %s", what),
+				 errdetail("The name has %zu bytes; it must have 1 to %d.",
+						   len, MAX_NAME_LENGTH),
+				 errhidestmt(true)));
+}
+
+/*
+ * Whether the current role may change a machine that belongs to "owner".
+ */
+bool
+idem_machine_may_change(const char *owner)
+{
+	Oid			role = get_role_oid(owner, true);
+
+	return superuser() ||
+		(OidIsValid(role) && has_privs_of_role(GetUserId(), role)) ||
+		has_privs_of_role(GetUserId(), idem_catalog_owner(IDEM_REL_MACHINE));
+}
+
+void
+idem_machine_refuse(const char *machine)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("must be owner of machine \"%s\"", machine),
+			 errhidestmt(true)));
+}
+
+/*
+ * Locks the machine's row against every other change of its definition, and
+ * against attaching.  False if there is no such machine.  SPI must be
+ * connected.
+ */
+bool
+idem_machine_lock(const char *machine, NameData *owner)
+{
+	bool		isnull;
+
+	if (machine_run(MACHINE_LOCK, machine, NULL, NULL) == 0)
+		return false;
+	*owner = *DatumGetName(SPI_getbinval(SPI_tuptable->vals[0],
+										 SPI_tuptable->tupdesc, 1, &isnull));
+	return true;
+}
+
+static bool
+guard_has_parameter(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, ParamRef))
+		return true;
+	return raw_expression_tree_walker(node, guard_has_parameter, context);
+}
+
+/*
+ * Whether what was parsed is one bare expression.
+ */
+static bool
+guard_is_expression(List *parsed)
+{
+	SelectStmt *select;
+	ResTarget  *target;
+
+	if (list_length(parsed) != 1)
+		return false;
+	select = (SelectStmt *) linitial_node(RawStmt, parsed)->stmt;
+	if (!IsA(select, SelectStmt) || select->op != SETOP_NONE ||
+		select->distinctClause != NIL || select->fromClause != NIL ||
+		select->whereClause != NULL || select->groupClause != NIL ||
+		select->havingClause != NULL || select->windowClause != NIL ||
+		select->sortClause != NIL || select->limitCount != NULL ||
+		select->limitOffset != NULL || select->lockingClause != NIL ||
+		list_length(select->targetList) != 1)
+		return false;
+	target = linitial_node(ResTarget, select->targetList);
+	return target->name == NULL && target->indirection == NIL;
+}
+
+/*
+ * Refuses a guard that is not one SQL expression.  What its names mean is
+ * checked where a table is attached.
+ */
+void
+idem_guard_check(const char *guard, const char *event)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	List	   *parsed;
+
+	PG_TRY();
+	{
+		parsed = raw_parser(guard, RAW_PARSE_PLPGSQL_EXPR);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) !=
+			ERRCODE_SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION &&
+			ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_DATA_EXCEPTION &&
+			ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_FEATURE_NOT_SUPPORTED)
+			PG_RE_THROW();
+		FlushErrorState();
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("guard of event \"%s\" is not an SQL expression", event),
+				 errdetail("In \"%s\": %s.", guard, error->message),
+				 errhidestmt(true)));
+	}
+	PG_END_TRY();
+
+	if (!guard_is_expression(parsed))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("guard of event \"%s\" is not an SQL expression", event),
+				 errdetail("\"%s\" is a query, or several expressions.", guard),
+				 errhint("Put a query into a function that the guard calls."),
+				 errhidestmt(true)));
+	if (guard_has_parameter(((RawStmt *) linitial(parsed))->stmt, NULL))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("guard of event \"%s\" has a parameter", event),
+				 errdetail("\"%s\" may refer to the columns of old and new only.",
+						   guard),
+				 errhidestmt(true)));
+}
+
+static void
+check_roles(Datum roles, const char *event)
+{
+	Datum	   *elems;
+	bool	   *nulls;
+	int			nelems;
+
+	deconstruct_array(DatumGetArrayTypeP(roles), NAMEOID, NAMEDATALEN, false,
+					  TYPALIGN_CHAR, &elems, &nulls, &nelems);
+	if (nelems == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("event \"%s\" is allowed to no role", event),
+				 errhint("NULL in \"roles\" allows it to everybody."),
+				 errhidestmt(true)));
+	for (int i = 0; i < nelems; i++)
+	{
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_MISUSE),
+					 errmsg("event \"%s\" is allowed to a role without a name",
+							event),
+					 errhidestmt(true)));
+		if (check_function_bodies)
+			(void) get_role_oid(NameStr(*DatumGetName(elems[i])), false);
+	}
+}
+
+/* the tables' columns by name, as text; NULL where the value is */
+static char *
+column_text(HeapTuple tuple, TupleDesc desc, const char *column)
+{
+	int			number = SPI_fnumber(desc, column);
+
+	if (number <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of a table of schema \"idem\" does not exist",
+						column)));
+	return SPI_getvalue(tuple, desc, number);
+}
+
+/*
+ * The machine that a row of idem.state or idem.transition belongs to, locked
+ * and found to be the caller's.  False if it is gone: then this row goes with
+ * it.
+ */
+static bool
+check_machine(const char *machine)
+{
+	NameData	owner;
+
+	if (!idem_machine_lock(machine, &owner))
+		return false;
+	if (!idem_machine_may_change(NameStr(owner)))
+		idem_machine_refuse(machine);
+	return true;
+}
+
+/*
+ * Refuses to take a machine from under the tables that are bound to it.
+ */
+static void
+check_unbound(const char *machine)
+{
+	List	   *tables = idem_bound_tables(machine);
+
+	if (tables != NIL)
+	{
+		IdemBound  *bound = linitial(tables);
+
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("machine \"%s\" is in use", machine),
+				 errdetail("Column \"%s\" of table %s is bound to it.",
+						   NameStr(bound->column),
+						   idem_bound_name(bound->relid)),
+				 errhint("Call idem_detach() first."),
+				 errhidestmt(true)));
+	}
+}
+
+static void
+check_machine_row(HeapTuple old, HeapTuple new, TupleDesc desc)
+{
+	const char *old_name = old ? column_text(old, desc, "name") : NULL;
+	const char *new_name = new ? column_text(new, desc, "name") : NULL;
+
+	if (old && !idem_machine_may_change(column_text(old, desc, "owner")))
+		idem_machine_refuse(old_name);
+	if (new)
+	{
+		const char *owner = column_text(new, desc, "owner");
+
+		if (check_function_bodies)
+			(void) get_role_oid(owner, false);
+		if (!idem_machine_may_change(owner))
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("must be member of role \"%s\"", owner),
+					 errdetail("Machine \"%s\" would belong to it.", new_name),
+					 errhidestmt(true)));
+	}
+	if (old && (!new || strcmp(old_name, new_name) != 0))
+		check_unbound(old_name);
+}
+
+static void
+check_state_row(HeapTuple old, HeapTuple new, TupleDesc desc)
+{
+	const char *old_machine = old ? column_text(old, desc, "machine") : NULL;
+	const char *new_machine = new ? column_text(new, desc, "machine") : NULL;
+	const char *old_name = old ? column_text(old, desc, "name") : NULL;
+	const char *new_name = new ? column_text(new, desc, "name") : NULL;
+	bool		old_there = old && check_machine(old_machine);
+
+	if (new && (!old || strcmp(old_machine, new_machine) != 0))
+		(void) check_machine(new_machine);
+
+	if (old_there && (!new || strcmp(old_name, new_name) != 0 ||
+					  strcmp(old_machine, new_machine) != 0))
+	{
+		idem_bound_check_empty(old_machine, list_make1((char *) old_name));
+		if (new && strcmp(old_machine, new_machine) == 0)
+			machine_run(MACHINE_RENAME_LEAVING, old_machine, old_name,
+						new_name);
+		else
+			machine_run(MACHINE_DELETE_LEAVING, old_machine, old_name, NULL);
+	}
+
+	if (new && column_text(new, desc, "final")[0] == 't' &&
+		machine_run(MACHINE_LEAVING, new_machine, new_name, NULL) > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("final state \"%s\" of machine \"%s\" has a transition out of it",
+						new_name, new_machine),
+				 errdetail("Event \"%s\" leads from it to another state.",
+						   SPI_getvalue(SPI_tuptable->vals[0],
+										SPI_tuptable->tupdesc, 1)),
+				 errhidestmt(true)));
+}
+
+static void
+check_transition_row(HeapTuple old, HeapTuple new, TupleDesc desc)
+{
+	const char *old_machine = old ? column_text(old, desc, "machine") : NULL;
+	const char *old_from = old ? column_text(old, desc, "from_state") : NULL;
+	const char *machine;
+	const char *event;
+	const char *from;
+	const char *guard;
+	bool		isnull;
+	Datum		roles;
+
+	if (old)
+		(void) check_machine(old_machine);
+	if (!new)
+		return;
+	machine = column_text(new, desc, "machine");
+	if (!old || strcmp(old_machine, machine) != 0)
+		(void) check_machine(machine);
+	event = column_text(new, desc, "event");
+	from = column_text(new, desc, "from_state");
+
+	/* one that is cascading with its state is checked when all of it moved */
+	if (strcmp(from, "*") != 0 &&
+		(!old || strcmp(old_machine, machine) != 0 ||
+		 strcmp(old_from, from) != 0))
+	{
+		if (machine_run(MACHINE_STATE, machine, from, NULL) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_MISUSE),
+					 errmsg("state \"%s\" of machine \"%s\" does not exist",
+							from, machine),
+					 errdetail("Event \"%s\" would lead from it to another state.",
+							   event),
+					 errhidestmt(true)));
+		if (DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0],
+									   SPI_tuptable->tupdesc, 1, &isnull)))
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_MISUSE),
+					 errmsg("state \"%s\" of machine \"%s\" is final",
+							from, machine),
+					 errdetail("Event \"%s\" would lead from it to another state.",
+							   event),
+					 errhidestmt(true)));
+	}
+
+	guard = column_text(new, desc, "guard");
+	if (guard != NULL && check_function_bodies)
+		idem_guard_check(guard, event);
+	roles = SPI_getbinval(new, desc, SPI_fnumber(desc, "roles"), &isnull);
+	if (!isnull)
+		check_roles(roles, event);
+}
+
+/*
+ * Row trigger on the three tables.
+ */
+Datum
+idem_machine_check(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigdata = (TriggerData *) fcinfo->context;
+	HeapTuple	old = NULL;
+	HeapTuple	new = NULL;
+	TupleDesc	desc;
+	Oid			relid;
+
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function must be called as a trigger")));
+	if (!TRIGGER_FIRED_AFTER(trigdata->tg_event) ||
+		!TRIGGER_FIRED_FOR_ROW(trigdata->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function must be fired AFTER and FOR EACH ROW")));
+
+	if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
+		new = trigdata->tg_trigtuple;
+	else
+		old = trigdata->tg_trigtuple;
+	if (TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event))
+		new = trigdata->tg_newtuple;
+	desc = RelationGetDescr(trigdata->tg_relation);
+	relid = RelationGetRelid(trigdata->tg_relation);
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (relid == idem_catalog_relation(IDEM_REL_MACHINE))
+		check_machine_row(old, new, desc);
+	else if (relid == idem_catalog_relation(IDEM_REL_STATE))
+		check_state_row(old, new, desc);
+	else if (relid == idem_catalog_relation(IDEM_REL_TRANSITION))
+		check_transition_row(old, new, desc);
+	else
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function must be fired on a table that defines machines")));
+	SPI_finish();
+	return PointerGetDatum(NULL);
+}
+
+/*
+ * Statement trigger on the three tables: tells every session that a definition
+ * changed.  Whichever was written, what is announced is idem.machine.
+ */
+Datum
+idem_machine_changed(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigdata = (TriggerData *) fcinfo->context;
+
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function must be called as a trigger")));
+	if (!TRIGGER_FIRED_AFTER(trigdata->tg_event) ||
+		!TRIGGER_FIRED_FOR_STATEMENT(trigdata->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function must be fired AFTER and FOR EACH STATEMENT")));
+
+	CacheInvalidateRelcacheByRelid(idem_catalog_relation(IDEM_REL_MACHINE));
+	return PointerGetDatum(NULL);
+}

@@ -1,0 +1,38 @@
+/*
+ * machine.h
+ *	  The tables that define state machines, and the tables bound to them.
+ */
+#ifndef IDEM_MACHINE_H
+#define IDEM_MACHINE_H
+
+#include "nodes/pg_list.h"
+
+/* a table whose column "column" moves by the machine */
+typedef struct IdemBound
+{
+	Oid			relid;
+	NameData	column;
+} IdemBound;
+
+/* machine.c */
+extern void idem_machine_check_name(const char *what, const char *name);
+extern bool idem_machine_may_change(const char *owner);
+extern void idem_machine_refuse(const char *machine);
+extern bool idem_machine_lock(const char *machine, NameData *owner);
+extern void idem_guard_check(const char *guard, const char *event);
+
+/* bound.c */
+extern List *idem_bound_tables(const char *machine);
+extern char *idem_bound_name(Oid relid);
+extern List *idem_bound_lock(const char *machine);
+extern List *idem_bound_count(const IdemBound *bound);
+extern int64 idem_bound_rows(List *counts, const char *state);
+extern bool idem_bound_may_count(const IdemBound *bound);
+extern int64 idem_bound_rows_elsewhere(List *counts, List *states);
+extern void idem_bound_check_empty(const char *machine, List *states);
+extern void idem_bound_move(const char *machine, List *from, List *to,
+							List *gone, void (*finish) (void *), void *arg);
+extern bool idem_machine_migrates(const char *machine, const char *from,
+								  const char *to);
+
+#endif							/* IDEM_MACHINE_H */

@@ -1,0 +1,582 @@
+/*
+ * machine_cache.c
+ *	  State machines, compiled for one session.
+ *
+ * A machine is read from idem.machine, idem.state and idem.transition when it
+ * is first asked for, and kept in a memory context of its own.  That is built
+ * under the caller's context and moved below CacheMemoryContext when it is
+ * complete, so that an error leaves nothing behind.
+ *
+ * Every change of the three tables is announced as a relcache invalidation of
+ * idem.machine, which only moves an epoch (catalog.c).  Whoever asks next, with
+ * an epoch that moved on, finds the whole cache emptied.  Definitions are read
+ * with the latest snapshot, because the announcement is consumed by the reading:
+ * a REPEATABLE READ transaction would otherwise keep the old definition for the
+ * rest of the session.  The epoch is taken before the reading, so that what
+ * changes meanwhile is read again.  A change that is rolled back is announced
+ * again by PostgreSQL.
+ *
+ * Nothing in use is freed: who gets a machine names a memory context, and until
+ * that is reset the machine stays pinned, even when it has left the cache.  A
+ * statement therefore keeps to the definition that it began with.  Between
+ * statements idem_machine_accept() takes in what other sessions announced; a
+ * transaction that holds its locks already would not see it otherwise.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "catalog.h"
+#include "errors.h"
+#include "machine_cache.h"
+
+/* a name of a machine is not longer */
+#define MAX_MACHINE_NAME	128
+
+typedef char MachineName[MAX_MACHINE_NAME + 1];
+
+/* a compiled machine and what keeps it; pins[] of it may outlive the entry */
+typedef struct MachineKept
+{
+	IdemMachine machine;		/* first: callers point at it */
+	MemoryContext context;
+	int			pins;
+	bool		cached;
+} MachineKept;
+
+typedef struct MachineEntry
+{
+	MachineName name;			/* hash key */
+	MachineKept *kept;
+} MachineEntry;
+
+typedef struct MachinePin
+{
+	MemoryContextCallback callback;
+	MachineKept *kept;
+} MachinePin;
+
+static HTAB *cache = NULL;
+static uint64 cache_epoch;
+static uint64 last_serial = 0;
+
+/*
+ * Takes in what other sessions announced.  Call it once per statement, where a
+ * relation's entry may be rebuilt.
+ */
+void
+idem_machine_accept(void)
+{
+	AcceptInvalidationMessages();
+}
+
+static void
+machine_unpin(void *arg)
+{
+	MachineKept *kept = ((MachinePin *) arg)->kept;
+
+	if (--kept->pins == 0 && !kept->cached)
+		MemoryContextDelete(kept->context);
+}
+
+/*
+ * Keeps the machine until "holder" is reset.
+ */
+static const IdemMachine *
+machine_pin(MachineKept *kept, MemoryContext holder)
+{
+	MachinePin *pin = MemoryContextAlloc(holder, sizeof(MachinePin));
+
+	pin->kept = kept;
+	pin->callback.func = machine_unpin;
+	pin->callback.arg = pin;
+	kept->pins++;
+	MemoryContextRegisterResetCallback(holder, &pin->callback);
+	return &kept->machine;
+}
+
+static void
+machine_forget_all(void)
+{
+	HASH_SEQ_STATUS seq;
+	MachineEntry *entry;
+
+	hash_seq_init(&seq, cache);
+	while ((entry = hash_seq_search(&seq)) != NULL)
+	{
+		MachineKept *kept = entry->kept;
+
+		kept->cached = false;
+		if (kept->pins == 0)
+			MemoryContextDelete(kept->context);
+		hash_search(cache, entry->name, HASH_REMOVE, NULL);
+	}
+}
+
+/* an opened table of definitions, read row by row */
+typedef struct MachineScan
+{
+	Relation	rel;
+	TableScanDesc scan;
+	TupleTableSlot *slot;
+	AttrNumber	machine;
+} MachineScan;
+
+static AttrNumber
+machine_column(Relation rel, const char *name)
+{
+	AttrNumber	column = get_attnum(RelationGetRelid(rel), name);
+
+	if (column == InvalidAttrNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of relation \"idem.%s\" does not exist",
+						name, RelationGetRelationName(rel))));
+	return column;
+}
+
+static void
+machine_scan_begin(MachineScan *scan, IdemRelation which, const char *machine,
+				   Snapshot snapshot)
+{
+	scan->rel = table_open(idem_catalog_relation(which), AccessShareLock);
+	scan->machine = machine_column(scan->rel, machine);
+	scan->slot = table_slot_create(scan->rel, NULL);
+	scan->scan = table_beginscan(scan->rel, snapshot, 0, NULL);
+}
+
+/*
+ * The next row of the machine.
+ */
+static bool
+machine_scan_next(MachineScan *scan, const char *name)
+{
+	while (table_scan_getnextslot(scan->scan, ForwardScanDirection, scan->slot))
+	{
+		bool		isnull;
+		Datum		value = slot_getattr(scan->slot, scan->machine, &isnull);
+		text	   *machine = DatumGetTextPP(value);
+
+		CHECK_FOR_INTERRUPTS();
+		if (VARSIZE_ANY_EXHDR(machine) == strlen(name) &&
+			memcmp(VARDATA_ANY(machine), name, strlen(name)) == 0)
+			return true;
+	}
+	return false;
+}
+
+static void
+machine_scan_end(MachineScan *scan)
+{
+	table_endscan(scan->scan);
+	ExecDropSingleTupleTableSlot(scan->slot);
+	table_close(scan->rel, AccessShareLock);
+}
+
+static Datum
+machine_value(MachineScan *scan, const char *column, bool *isnull)
+{
+	return slot_getattr(scan->slot, machine_column(scan->rel, column), isnull);
+}
+
+static char *
+machine_text(MachineScan *scan, const char *column)
+{
+	bool		isnull;
+	Datum		value = machine_value(scan, column, &isnull);
+
+	return isnull ? NULL : TextDatumGetCString(value);
+}
+
+static bool
+machine_bool(MachineScan *scan, const char *column)
+{
+	bool		isnull;
+	Datum		value = machine_value(scan, column, &isnull);
+
+	return !isnull && DatumGetBool(value);
+}
+
+/*
+ * Whether the name is what an integer is printed as.
+ */
+static bool
+machine_parse_number(const char *name, int64 *number)
+{
+	char	   *end;
+
+	errno = 0;
+	*number = strtoll(name, &end, 10);
+	return errno == 0 && *name != '\0' && *end == '\0' &&
+		strcmp(psprintf(INT64_FORMAT, *number), name) == 0;
+}
+
+static int
+machine_compare_states(const void *a, const void *b)
+{
+	const IdemMachineState *sa = (const IdemMachineState *) a;
+	const IdemMachineState *sb = (const IdemMachineState *) b;
+
+	if (sa->length != sb->length)
+		return sa->length < sb->length ? -1 : 1;
+	return memcmp(sa->name, sb->name, sa->length);
+}
+
+static int
+machine_compare_rules(const void *a, const void *b)
+{
+	const IdemRule *ra = (const IdemRule *) a;
+	const IdemRule *rb = (const IdemRule *) b;
+	int			result;
+
+	if (ra->priority != rb->priority)
+		return ra->priority < rb->priority ? -1 : 1;
+	if ((result = strcmp(ra->event, rb->event)) != 0)
+		return result;
+	if ((ra->from == NULL) != (rb->from == NULL))
+		return ra->from == NULL ? 1 : -1;
+	if (ra->from != NULL && (result = strcmp(ra->from, rb->from)) != 0)
+		return result;
+	return strcmp(ra->to, rb->to);
+}
+
+static void
+machine_read_states(IdemMachine *machine, Snapshot snapshot)
+{
+	MachineScan scan;
+	int			room = 16;
+
+	machine->states = palloc(room * sizeof(IdemMachineState));
+	machine_scan_begin(&scan, IDEM_REL_STATE, "machine", snapshot);
+	while (machine_scan_next(&scan, machine->name))
+	{
+		IdemMachineState *state;
+		char	   *self = machine_text(&scan, "self");
+
+		if (machine->nstates == room)
+		{
+			room *= 2;
+			machine->states = repalloc(machine->states,
+									   room * sizeof(IdemMachineState));
+		}
+		state = &machine->states[machine->nstates++];
+		memset(state, 0, sizeof(IdemMachineState));
+		state->name = machine_text(&scan, "name");
+		state->length = strlen(state->name);
+		state->initial = machine_bool(&scan, "initial");
+		state->final = machine_bool(&scan, "final");
+		state->frozen = machine_bool(&scan, "frozen");
+		state->is_number = machine_parse_number(state->name, &state->number);
+		if (self != NULL && strcmp(self, "deny") == 0)
+			state->self = IDEM_SELF_DENY;
+		else if (self != NULL && strcmp(self, "reenter") == 0)
+			state->self = IDEM_SELF_REENTER;
+	}
+	machine_scan_end(&scan);
+	qsort(machine->states, machine->nstates, sizeof(IdemMachineState),
+		  machine_compare_states);
+}
+
+static void
+machine_read_roles(IdemRule *rule, Datum roles)
+{
+	Datum	   *elems;
+	bool	   *nulls;
+	int			nelems;
+
+	deconstruct_array(DatumGetArrayTypeP(roles), NAMEOID, NAMEDATALEN, false,
+					  TYPALIGN_CHAR, &elems, &nulls, &nelems);
+	rule->roles = palloc(Max(nelems, 1) * sizeof(char *));
+	for (int i = 0; i < nelems; i++)
+	{
+		if (!nulls[i])
+			rule->roles[rule->nroles++] = pstrdup(NameStr(*DatumGetName(elems[i])));
+	}
+}
+
+static void
+machine_read_rules(IdemMachine *machine, Snapshot snapshot)
+{
+	MachineScan scan;
+	int			room = 16;
+
+	machine->rules = palloc(room * sizeof(IdemRule));
+	machine_scan_begin(&scan, IDEM_REL_TRANSITION, "machine", snapshot);
+	while (machine_scan_next(&scan, machine->name))
+	{
+		IdemRule   *rule;
+		char	   *from = machine_text(&scan, "from_state");
+		Datum		value;
+		bool		isnull;
+
+		if (machine->nrules == room)
+		{
+			room *= 2;
+			machine->rules = repalloc(machine->rules, room * sizeof(IdemRule));
+		}
+		rule = &machine->rules[machine->nrules++];
+		memset(rule, 0, sizeof(IdemRule));
+		rule->event = machine_text(&scan, "event");
+		rule->from = strcmp(from, "*") == 0 ? NULL : from;
+		rule->to = machine_text(&scan, "to_state");
+		rule->priority = DatumGetInt32(machine_value(&scan, "priority",
+													 &isnull));
+		rule->guard = machine_text(&scan, "guard");
+		value = machine_value(&scan, "roles", &isnull);
+		if (!isnull)
+			machine_read_roles(rule, value);
+		value = machine_value(&scan, "after", &isnull);
+		if (!isnull)
+		{
+			rule->timed = true;
+			rule->after = *DatumGetIntervalP(value);
+			machine->timed = true;
+		}
+		rule->from_state = rule->from == NULL ? -1 :
+			idem_machine_state(machine, rule->from, strlen(rule->from));
+		rule->to_state = idem_machine_state(machine, rule->to,
+											strlen(rule->to));
+	}
+	machine_scan_end(&scan);
+	qsort(machine->rules, machine->nrules, sizeof(IdemRule),
+		  machine_compare_rules);
+}
+
+/*
+ * Lists for each state what leaves it.  A wildcard leaves every state that is
+ * not final and not its own target.
+ */
+static void
+machine_link(IdemMachine *machine)
+{
+	for (int i = 0; i < machine->nrules; i++)
+		machine->rules[i].index = i;
+
+	machine->wildcards = palloc(Max(machine->nrules, 1) * sizeof(IdemRule *));
+	for (int i = 0; i < machine->nrules; i++)
+	{
+		if (machine->rules[i].from == NULL)
+			machine->wildcards[machine->nwildcards++] = &machine->rules[i];
+	}
+
+	for (int s = 0; s < machine->nstates; s++)
+	{
+		IdemMachineState *state = &machine->states[s];
+
+		state->rules = palloc(Max(machine->nrules, 1) * sizeof(IdemRule *));
+		for (int i = 0; i < machine->nrules; i++)
+		{
+			const IdemRule *rule = &machine->rules[i];
+
+			if (rule->from != NULL ? rule->from_state == s :
+				(!state->final && rule->to_state != s))
+				state->rules[state->nrules++] = rule;
+		}
+	}
+}
+
+/*
+ * Reads a machine, or returns NULL if there is none of that name.
+ */
+static MachineKept *
+machine_compile(const char *name)
+{
+	MemoryContext context;
+	MemoryContext former;
+	MachineKept *kept;
+	MachineScan scan;
+	Snapshot	snapshot;
+	bool		found;
+
+	context = AllocSetContextCreate(CurrentMemoryContext, "idem machine",
+									ALLOCSET_SMALL_SIZES);
+	former = MemoryContextSwitchTo(context);
+	kept = palloc0(sizeof(MachineKept));
+	kept->context = context;
+	kept->machine.name = pstrdup(name);
+	kept->machine.serial = ++last_serial;
+
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	machine_scan_begin(&scan, IDEM_REL_MACHINE, "name", snapshot);
+	found = machine_scan_next(&scan, name);
+	machine_scan_end(&scan);
+	if (found)
+	{
+		machine_read_states(&kept->machine, snapshot);
+		machine_read_rules(&kept->machine, snapshot);
+		machine_link(&kept->machine);
+	}
+	UnregisterSnapshot(snapshot);
+	MemoryContextSwitchTo(former);
+
+	if (!found)
+	{
+		MemoryContextDelete(context);
+		return NULL;
+	}
+	return kept;
+}
+
+/*
+ * The machine of that name, as it is defined now, pinned until "holder" is
+ * reset.  If there is none: NULL if missing_ok, else ID500.
+ */
+const IdemMachine *
+idem_machine_get(const char *name, bool missing_ok, MemoryContext holder)
+{
+	MachineEntry *entry = NULL;
+	MachineKept *kept;
+
+	/* marks the epoch as moved if the tables were replaced */
+	(void) idem_catalog_relation(IDEM_REL_MACHINE);
+
+	if (cache == NULL)
+	{
+		HASHCTL		ctl;
+
+		memset(&ctl, 0, sizeof(ctl));
+		ctl.keysize = sizeof(MachineName);
+		ctl.entrysize = sizeof(MachineEntry);
+		ctl.hcxt = CacheMemoryContext;
+		cache = hash_create("idem machines", 16, &ctl,
+							HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+		cache_epoch = idem_catalog_epoch(IDEM_REL_MACHINE);
+	}
+	if (cache_epoch != idem_catalog_epoch(IDEM_REL_MACHINE))
+	{
+		cache_epoch = idem_catalog_epoch(IDEM_REL_MACHINE);
+		machine_forget_all();
+	}
+
+	if (strlen(name) <= MAX_MACHINE_NAME)
+		entry = hash_search(cache, name, HASH_FIND, NULL);
+	if (entry != NULL)
+		return machine_pin(entry->kept, holder);
+
+	kept = strlen(name) <= MAX_MACHINE_NAME ? machine_compile(name) : NULL;
+	if (kept == NULL)
+	{
+		if (missing_ok)
+			return NULL;
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("machine \"%s\" does not exist", name),
+				 errhint("Define it with idem_define(); a dump without data leaves out definitions, which idem_export() in the original database prints."),
+				 errhidestmt(true)));
+	}
+
+	/* what the reading itself brought in is met by the next who asks */
+	entry = hash_search(cache, name, HASH_ENTER, NULL);
+	entry->kept = kept;
+	kept->cached = true;
+	MemoryContextSetParent(kept->context, CacheMemoryContext);
+	return machine_pin(kept, holder);
+}
+
+/*
+ * The index of a state, or -1.
+ */
+int
+idem_machine_state(const IdemMachine *machine, const char *label, int length)
+{
+	int			low = 0;
+	int			high = machine->nstates - 1;
+
+	while (low <= high)
+	{
+		int			middle = (low + high) / 2;
+		const IdemMachineState *state = &machine->states[middle];
+		int			order = length - state->length;
+
+		if (order == 0)
+			order = memcmp(label, state->name, length);
+		if (order == 0)
+			return middle;
+		if (order < 0)
+			high = middle - 1;
+		else
+			low = middle + 1;
+	}
+	return -1;
+}
+
+/*
+ * The same for an integer.
+ */
+int
+idem_machine_number(const IdemMachine *machine, int64 number)
+{
+	for (int i = 0; i < machine->nstates; i++)
+	{
+		if (machine->states[i].is_number && machine->states[i].number == number)
+			return i;
+	}
+	return -1;
+}
+
+bool
+idem_machine_has_event(const IdemMachine *machine, const char *event)
+{
+	for (int i = 0; i < machine->nrules; i++)
+	{
+		if (strcmp(machine->rules[i].event, event) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * What leaves a state, in order; -1 is a state that the machine does not know.
+ */
+int
+idem_machine_rules(const IdemMachine *machine, int from,
+				   const IdemRule *const **rules)
+{
+	if (from < 0)
+	{
+		*rules = machine->wildcards;
+		return machine->nwildcards;
+	}
+	*rules = machine->states[from].rules;
+	return machine->states[from].nrules;
+}
+
+/*
+ * The first rule that leads from one state to another, or NULL; "many" if
+ * there are more, so that guards and roles tell.
+ */
+const IdemRule *
+idem_machine_pair(const IdemMachine *machine, int from, int to, bool *many)
+{
+	const IdemRule *const *rules;
+	const IdemRule *first = NULL;
+	int			nrules = idem_machine_rules(machine, from, &rules);
+
+	*many = false;
+	for (int i = 0; i < nrules; i++)
+	{
+		if (rules[i]->to_state != to)
+			continue;
+		if (first != NULL)
+		{
+			*many = true;
+			break;
+		}
+		first = rules[i];
+	}
+	return first;
+}

@@ -1,0 +1,118 @@
+/*
+ * taken.c
+ *	  The hand-over between who fires an event, the guard, and the history.
+ *
+ * A verb that fires an event writes the row by an ordinary UPDATE.  While that
+ * runs, its intent stands here, and the guard takes the row by that event, and
+ * lets it pass where only events may.  Nobody else can use the intent: it holds
+ * for the row versions that it names, and for triggers of the verb's own
+ * statement, not of a statement that a trigger runs.  It ends with the
+ * statement, or with its subtransaction.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "fmgr.h"
+#include "utils/fmgrprotos.h"
+
+#include "taken.h"
+
+IdemTakenNote idem_taken_note = NULL;
+IdemTakenNote idem_taken_row = NULL;
+
+static IdemIntent *intents = NULL;
+
+/*
+ * How many triggers this is called from.
+ */
+int
+idem_taken_depth(void)
+{
+	LOCAL_FCINFO(fcinfo, 0);
+
+	InitFunctionCallInfoData(*fcinfo, NULL, 0, InvalidOid, NULL, NULL);
+	return DatumGetInt32(pg_trigger_depth(fcinfo));
+}
+
+/*
+ * From here on the intent holds, for the statement that the caller runs.
+ */
+void
+idem_taken_begin(IdemIntent *intent)
+{
+	intent->depth = idem_taken_depth();
+	intent->nestlevel = GetCurrentTransactionNestLevel();
+	intent->outer = intents;
+	intents = intent;
+}
+
+void
+idem_taken_end(IdemIntent *intent)
+{
+	Assert(intents == intent);
+	intents = intent->outer;
+}
+
+/*
+ * Whether the intent still stands.
+ */
+bool
+idem_taken_is_live(const IdemIntent *intent)
+{
+	for (IdemIntent *i = intents; i != NULL; i = i->outer)
+	{
+		if (i == intent)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The intent to move this very row version, in a trigger of the statement that
+ * does so; else NULL.
+ */
+const IdemIntent *
+idem_taken_intent(Oid relid, ItemPointer tid, const char *machine,
+				  const char *column)
+{
+	IdemIntent *intent = intents;
+
+	if (intent == NULL || idem_taken_depth() != intent->depth + 1 ||
+		strcmp(intent->machine, machine) != 0 ||
+		(intent->column != NULL && strcmp(intent->column, column) != 0))
+		return NULL;
+	if (intent->covers != NULL)
+		return intent->covers(intent, relid, tid) ? intent : NULL;
+	return intent->relid == relid && ItemPointerEquals(&intent->tid, tid) ?
+		intent : NULL;
+}
+
+static void
+taken_transaction_ends(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_ABORT || event == XACT_EVENT_PARALLEL_ABORT)
+		intents = NULL;
+}
+
+static void
+taken_subtransaction_ends(SubXactEvent event, SubTransactionId mine,
+						  SubTransactionId parent, void *arg)
+{
+	int			level = GetCurrentTransactionNestLevel();
+
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		while (intents != NULL && intents->nestlevel >= level)
+			intents = intents->outer;
+	}
+}
+
+/*
+ * Registers the callbacks; called once, when the library is loaded.
+ */
+void
+idem_taken_init(void)
+{
+	RegisterXactCallback(taken_transaction_ends, NULL);
+	RegisterSubXactCallback(taken_subtransaction_ends, NULL);
+}

@@ -1,0 +1,57 @@
+/*
+ * taken.h
+ *	  The hand-over between who fires an event, the guard, and the history.
+ */
+#ifndef IDEM_TAKEN_H
+#define IDEM_TAKEN_H
+
+#include "access/htup.h"
+#include "storage/itemptr.h"
+#include "utils/jsonb.h"
+#include "utils/relcache.h"
+
+#include "binding.h"
+
+/*
+ * An event that a verb fires, for the rows that it names and no others.  The
+ * caller's; on a stack between idem_taken_begin() and idem_taken_end().
+ */
+typedef struct IdemIntent
+{
+	const char *machine;
+	const char *column;			/* NULL: every column of that machine */
+	const char *event;
+	bool		any_role;		/* fired in the table's own name */
+	text	   *key;			/* for the history; NULL: none */
+	Jsonb	   *context;		/* for the history; NULL: the setting's */
+
+	/* one row, or those for which covers() is true */
+	Oid			relid;			/* the very relation that holds it */
+	ItemPointerData tid;		/* of the version that is replaced */
+	bool		(*covers) (const struct IdemIntent *intent, Oid relid,
+						   ItemPointer tid);
+	void	   *arg;
+
+	/* taken.c's own */
+	int			depth;
+	int			nestlevel;
+	struct IdemIntent *outer;
+} IdemIntent;
+
+/* what the history does with what the guard tells it; NULL: nothing */
+typedef void (*IdemTakenNote) (Relation rel, HeapTuple old_tuple,
+							   HeapTuple new_tuple, const IdemBinding *binding,
+							   const char *event, const IdemIntent *intent);
+extern IdemTakenNote idem_taken_note;
+extern IdemTakenNote idem_taken_row;
+
+extern void idem_taken_init(void);
+extern int	idem_taken_depth(void);
+extern void idem_taken_begin(IdemIntent *intent);
+extern void idem_taken_end(IdemIntent *intent);
+extern bool idem_taken_is_live(const IdemIntent *intent);
+extern const IdemIntent *idem_taken_intent(Oid relid, ItemPointer tid,
+										   const char *machine,
+										   const char *column);
+
+#endif							/* IDEM_TAKEN_H */

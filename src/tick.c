@@ -1,0 +1,363 @@
+/*
+ * tick.c
+ *	  SQL function idem_tick: fires the transitions whose time has come.
+ *
+ * It takes due timers in order, each locked with SKIP LOCKED, so that two
+ * tickers share the work and none is fired twice, and handles each in a
+ * subtransaction: an error of a guard or trigger undoes that row alone, and its
+ * timer is put off, longer each time, so that it does not stand in the way of
+ * others.  The row itself is locked with SKIP LOCKED too: a ticker waits for
+ * nobody; a row that somebody is writing is looked at again next time.
+ *
+ * The timer only says where to look.  What is done is judged by the row and
+ * the definition as they are now: the row must still be in the state that it
+ * entered, and a timed rule of the event must lead on from there, whose time
+ * must have come.  A definition that has become slower puts the timer off.
+ *
+ * Guards, triggers and defaults of a user's table are his code.  So the row is
+ * written as the table's owner, in a security-restricted context, and a table
+ * of a superuser's is refused: whoever may define its machine could otherwise
+ * run anything.  Roles of a rule are not asked for, since no role acts.
+ *
+ * Locks, in order: the timer; the table, ROW EXCLUSIVE; the row; its timers.
+ * Writers lock the row before its timers, but they never meet: the ticker does
+ * not wait for the row.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "catalog.h"
+#include "errors.h"
+#include "fire.h"
+#include "timer.h"
+#include "wait.h"
+
+PG_FUNCTION_INFO_V1(idem_tick);
+
+/* how long a timer is put off: doubled with each try */
+#define FIRST_DELAY		(USECS_PER_MINUTE)
+#define MAX_DOUBLINGS	6
+
+typedef struct Timer
+{
+	ItemPointerData tid;
+	char	   *machine;
+	char	   *schema;
+	char	   *table;
+	char	   *tag;
+	Jsonb	   *row_key;
+	char	   *state;
+	char	   *event;
+	TimestampTz since;
+	int32		tries;
+
+	/* what has become of it */
+	const char *outcome;		/* NULL: nothing to tell */
+	bool		keep;			/* look at it again ... */
+	TimestampTz due;			/* ... then, if not 0 */
+} Timer;
+
+static char *tick_error = NULL;
+
+static const char select_statement[] =
+"SELECT ctid, machine, table_schema, table_name, binding, row_key, state,"
+" event, since, tries FROM idem.timer WHERE due OPERATOR(pg_catalog.<=) $1"
+" ORDER BY due LIMIT $2 FOR UPDATE SKIP LOCKED";
+
+static const char delete_statement[] =
+"DELETE FROM idem.timer WHERE ctid OPERATOR(pg_catalog.=) $1";
+
+static const char put_off_statement[] =
+"UPDATE idem.timer SET due = $2, tries = $3 WHERE ctid OPERATOR(pg_catalog.=) $1";
+
+/*
+ * Runs a statement as the owner of idem.timer.
+ */
+static void
+tick_execute(SPIPlanPtr *plan, const char *statement, int nargs,
+			 const Oid *types, Datum *args)
+{
+	IdemIdentity saved;
+	int			rc;
+
+	idem_catalog_become(idem_catalog_owner(IDEM_REL_TIMER), &saved);
+	if (*plan == NULL)
+	{
+		*plan = SPI_prepare(statement, nargs, (Oid *) types);
+		if (*plan == NULL)
+			elog(ERROR, "SPI_prepare failed: %s",
+				 SPI_result_code_string(SPI_result));
+		SPI_keepplan(*plan);
+	}
+	rc = SPI_execute_plan(*plan, args, NULL, false, 0);
+	idem_catalog_restore(&saved);
+	if (rc < 0)
+		elog(ERROR, "SPI_execute_plan failed: %s", SPI_result_code_string(rc));
+}
+
+/*
+ * Whether the row is there, for who could not lock it.
+ */
+static bool
+tick_is_there(IdemFire *fire, Datum *id)
+{
+	idem_target_run(idem_target_plan(fire->target, "SELECT FROM", "", "", 0,
+									 NULL), id, NULL);
+	return SPI_processed > 0;
+}
+
+/*
+ * Fires the event, as the table's owner.
+ */
+static void
+tick_fire(Timer *timer, Oid relid, IdemFire *fire)
+{
+	Datum		id[IDEM_TARGET_MAXKEYS + 1];
+	IdemFireVerdict verdict;
+
+	fire->target = idem_target_open(relid, RowExclusiveLock);
+	idem_target_convert(fire->target, JsonbPGetDatum(timer->row_key),
+						JSONBOID, id);
+	idem_fire_one(fire, id, &verdict);
+	switch (verdict.outcome)
+	{
+		case IDEM_FIRE_APPLIED:
+			timer->outcome = "applied";
+			break;
+		case IDEM_FIRE_MISSING:
+			if (tick_is_there(fire, id))
+				timer->keep = true;
+			else
+				timer->outcome = "missing";
+			break;
+		case IDEM_FIRE_GUARDED:
+			timer->outcome = "guarded";
+			timer->keep = true;
+			timer->due = 1;
+			break;
+		case IDEM_FIRE_ALREADY:
+			timer->outcome = "moved";
+			break;
+		default:
+			timer->outcome = "obsolete";
+			break;
+	}
+	idem_fire_close(fire);
+}
+
+/*
+ * Looks at table, machine and rule.
+ */
+static void
+tick_handle(void *arg)
+{
+	Timer	   *timer = (Timer *) arg;
+	IdemFire	fire = {.verb = "idem_tick()",.event = timer->event,.timed = true,
+	.only_from = timer->state};
+	Oid			schema = get_namespace_oid(timer->schema, true);
+	Oid			relid = OidIsValid(schema) ?
+	get_relname_relid(timer->table, schema) : InvalidOid;
+	Relation	rel = OidIsValid(relid) ?
+	try_table_open(relid, RowExclusiveLock) : NULL;
+	IdemTable  *table;
+	Oid			owner;
+	const IdemRule *rule = NULL;
+
+	if (rel == NULL)
+	{
+		timer->outcome = "missing";
+		return;
+	}
+	SPI_connect();
+	fire.context_of = CurrentMemoryContext;
+	idem_machine_accept();
+	table = idem_table_get(rel, CurrentMemoryContext);
+	for (int i = 0; i < table->nbindings; i++)
+	{
+		if (strcmp(table->bindings[i].tag, timer->tag) == 0)
+			fire.binding = &table->bindings[i];
+	}
+	if (fire.binding != NULL &&
+		strcmp(fire.binding->machine, timer->machine) == 0)
+		fire.machine = idem_machine_get(fire.binding->machine, true,
+										CurrentMemoryContext);
+	if (fire.machine != NULL)
+		rule = idem_timer_rule(fire.machine,
+							   idem_machine_state(fire.machine, timer->state,
+												  strlen(timer->state)),
+							   timer->event);
+	owner = rel->rd_rel->relowner;
+	if (rule == NULL)
+		timer->outcome = "obsolete";
+	else if ((timer->due = idem_timer_due(rule, timer->since)) >
+			 GetCurrentTimestamp())
+		timer->keep = true;
+	else if (superuser_arg(owner))
+	{
+		timer->outcome = "refused";
+		timer->keep = true;
+		timer->due = 1;
+	}
+	else
+	{
+		IdemIdentity saved;
+		IdemTarget *target;
+
+		timer->due = 0;
+		idem_catalog_become(owner, &saved);
+		target = idem_target_open(relid, RowExclusiveLock);
+		fire.has_version = idem_rowversion_find(rel, &fire.version);
+		for (int i = 0; i < target->nkeys; i++)
+			fire.moves |= target->attnums[i] == fire.binding->column;
+		tick_fire(timer, relid, &fire);
+		idem_catalog_restore(&saved);
+	}
+	SPI_finish();
+	table_close(rel, NoLock);
+}
+
+/*
+ * An IdemExpected that keeps what happened.
+ */
+static bool
+tick_tolerates(const ErrorData *error)
+{
+	if (!idem_try_tolerates(error))
+		return false;
+	tick_error = MemoryContextStrdup(TopTransactionContext,
+									 psprintf("%s: %s",
+											  unpack_sql_state(error->sqlerrcode),
+											  error->message));
+	return true;
+}
+
+static TimestampTz
+tick_later(int tries)
+{
+	return GetCurrentTimestamp() +
+		(((int64) FIRST_DELAY) << Min(tries, MAX_DOUBLINGS));
+}
+
+/*
+ * One due timer, from beginning to end.
+ */
+static void
+tick_one(Timer *timer)
+{
+	static SPIPlanPtr delete_plan = NULL;
+	static SPIPlanPtr put_off_plan = NULL;
+	static const Oid types[] = {TIDOID, TIMESTAMPTZOID, INT4OID};
+	Datum		args[3];
+
+	tick_error = NULL;
+	if (!idem_try(tick_handle, timer, tick_tolerates))
+	{
+		timer->outcome = "error";
+		timer->keep = true;
+		timer->due = 1;
+		ereport(WARNING,
+				(errmsg("timed event \"%s\" of table \"%s\" failed",
+						timer->event, timer->table),
+				 errdetail("%s", tick_error),
+				 errhidestmt(true)));
+	}
+
+	args[0] = PointerGetDatum(&timer->tid);
+	if (!timer->keep)
+		tick_execute(&delete_plan, delete_statement, 1, types, args);
+	else if (timer->due != 0)
+	{
+		bool		failed = timer->due == 1;
+
+		args[1] = TimestampTzGetDatum(failed ? tick_later(timer->tries) :
+									  timer->due);
+		args[2] = Int32GetDatum(failed ? timer->tries + 1 : 0);
+		tick_execute(&put_off_plan, put_off_statement, 3, types, args);
+	}
+}
+
+static void
+tick_load(HeapTuple tuple, TupleDesc desc, Timer *timer)
+{
+	bool		isnull;
+
+	memset(timer, 0, sizeof(Timer));
+	timer->tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(tuple, desc, 1,
+															  &isnull));
+	timer->machine = SPI_getvalue(tuple, desc, 2);
+	timer->schema = SPI_getvalue(tuple, desc, 3);
+	timer->table = SPI_getvalue(tuple, desc, 4);
+	timer->tag = SPI_getvalue(tuple, desc, 5);
+	timer->row_key = DatumGetJsonbPCopy(SPI_getbinval(tuple, desc, 6,
+													  &isnull));
+	timer->state = SPI_getvalue(tuple, desc, 7);
+	timer->event = SPI_getvalue(tuple, desc, 8);
+	timer->since = DatumGetTimestampTz(SPI_getbinval(tuple, desc, 9, &isnull));
+	timer->tries = DatumGetInt32(SPI_getbinval(tuple, desc, 10, &isnull));
+}
+
+/*
+ * idem_tick(max_rows) -> SETOF (table_name, row_key, event, outcome)
+ */
+Datum
+idem_tick(PG_FUNCTION_ARGS)
+{
+	static SPIPlanPtr select_plan = NULL;
+	static const Oid types[] = {TIMESTAMPTZOID, INT8OID};
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	int64		left = PG_ARGISNULL(0) ? PG_INT64_MAX : PG_GETARG_INT32(0);
+	Datum		args[2];
+	SPITupleTable *table;
+	uint64		n;
+
+	if (left <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"max_rows\" must be greater than zero"),
+				 errhidestmt(true)));
+	PreventCommandIfReadOnly("idem_tick()");
+	PreventCommandIfParallelMode("idem_tick()");
+	InitMaterializedSRF(fcinfo, 0);
+
+	SPI_connect();
+	args[0] = TimestampTzGetDatum(GetCurrentTimestamp());
+	args[1] = Int64GetDatum(left);
+	tick_execute(&select_plan, select_statement, 2, types, args);
+	table = SPI_tuptable;
+	n = SPI_processed;
+	for (uint64 i = 0; i < n; i++)
+	{
+		Timer		timer;
+		Datum		values[4];
+		bool		nulls[4] = {false};
+
+		CHECK_FOR_INTERRUPTS();
+		tick_load(table->vals[i], table->tupdesc, &timer);
+		tick_one(&timer);
+		if (timer.outcome == NULL)
+			continue;
+		values[0] = CStringGetTextDatum(quote_qualified_identifier(timer.schema,
+																   timer.table));
+		values[1] = JsonbPGetDatum(timer.row_key);
+		values[2] = CStringGetTextDatum(timer.event);
+		values[3] = CStringGetTextDatum(timer.outcome);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
+							 nulls);
+	}
+	SPI_finish();
+	PG_RETURN_NULL();
+}

@@ -1,0 +1,227 @@
+/*
+ * timer.c
+ *	  Notes when rows are due for a transition by themselves.
+ *
+ * A row that enters a state from which a timed rule leads on gets one timer
+ * per event of such rules; one that leaves takes its timers along.  Both are
+ * written together with the history, by the same statement, and with the row
+ * locked by whoever moves it, so that a row's timers are always those of the
+ * state that it is in.  They are a reminder only: what is done at the time is
+ * judged by the row and the definition as they are then (tick.c).  A machine
+ * without timed rules costs nothing.
+ *
+ * Written as the owner of idem.timer.  Locks: a row's timers, after the row.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "catalog.h"
+#include "machine_cache.h"
+#include "scope.h"
+#include "store.h"
+#include "timer.h"
+
+struct IdemTimers
+{
+	const IdemBinding *binding;
+	const IdemMachine *machine;
+	Datum		schema;
+	Datum		table;
+	MemoryContext context;
+	ArrayBuildState *left_keys;
+	ArrayBuildState *left_hashes;
+	ArrayBuildState *keys;
+	ArrayBuildState *hashes;
+	ArrayBuildState *states;
+	ArrayBuildState *events;
+	ArrayBuildState *sinces;
+	ArrayBuildState *dues;
+};
+
+static const char delete_statement[] =
+"DELETE FROM idem.timer AS t"
+" USING ROWS FROM (pg_catalog.unnest($4), pg_catalog.unnest($5)) AS k (hash, row_key)"
+" WHERE t.row_hash OPERATOR(pg_catalog.=) k.hash"
+" AND t.row_key OPERATOR(pg_catalog.@>) k.row_key"
+" AND t.table_schema OPERATOR(pg_catalog.=) $1"
+" AND t.table_name OPERATOR(pg_catalog.=) $2"
+" AND t.binding OPERATOR(pg_catalog.=) $3";
+
+static const char insert_statement[] =
+"INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"
+" row_key, state, event, since, due)"
+" SELECT $4, $1, $2, $3, k.hash, k.row_key, k.state, k.event, k.since, k.due"
+" FROM ROWS FROM (pg_catalog.unnest($5), pg_catalog.unnest($6),"
+" pg_catalog.unnest($7), pg_catalog.unnest($8), pg_catalog.unnest($9),"
+" pg_catalog.unnest($10)) AS k (hash, row_key, state, event, since, due)";
+
+#define TIMESTAMPTZARRAYOID	1185
+
+/*
+ * The timed rule by which the event leaves the state, or NULL.
+ */
+const IdemRule *
+idem_timer_rule(const IdemMachine *machine, int state, const char *event)
+{
+	const IdemRule *const *rules;
+	int			nrules = idem_machine_rules(machine, state, &rules);
+
+	for (int i = 0; i < nrules; i++)
+	{
+		if (rules[i]->timed && strcmp(rules[i]->event, event) == 0)
+			return rules[i];
+	}
+	return NULL;
+}
+
+TimestampTz
+idem_timer_due(const IdemRule *rule, TimestampTz since)
+{
+	return idem_scope_deadline_or_now(since, &rule->after, "after");
+}
+
+/*
+ * Begins with rows of one binding; NULL if its machine has nothing timed.
+ */
+IdemTimers *
+idem_timers_open(const IdemBinding *binding, Datum schema, Datum table)
+{
+	const IdemMachine *machine = idem_machine_get(binding->machine, false,
+												  CurrentMemoryContext);
+	IdemTimers *timers;
+
+	if (!machine->timed)
+		return NULL;
+	timers = palloc0(sizeof(IdemTimers));
+	timers->binding = binding;
+	timers->machine = machine;
+	timers->schema = schema;
+	timers->table = table;
+	timers->context = CurrentMemoryContext;
+	return timers;
+}
+
+static void
+timers_append(IdemTimers *timers, ArrayBuildState **array, Datum value,
+			  Oid type)
+{
+	*array = accumArrayResult(*array, value, false, type, timers->context);
+}
+
+/*
+ * A row moved, or is new.
+ */
+void
+idem_timers_add(IdemTimers *timers, const IdemHistoryRow *row)
+{
+	const IdemRule *const *rules;
+	int			nrules;
+	int			state;
+
+	if (row->from != NULL)
+	{
+		/* the rest of the key may have changed with the state */
+		timers_append(timers, &timers->left_hashes,
+					  Int64GetDatum(row->row_hash), INT8OID);
+		timers_append(timers, &timers->left_keys,
+					  JsonbPGetDatum(row->row_key), JSONBOID);
+	}
+	if (row->to == NULL)
+		return;
+	state = idem_machine_state(timers->machine, row->to, strlen(row->to));
+	nrules = idem_machine_rules(timers->machine, state, &rules);
+	for (int i = 0; i < nrules; i++)
+	{
+		bool		again = !rules[i]->timed;
+
+		for (int j = 0; j < i && !again; j++)
+			again = rules[j]->timed &&
+				strcmp(rules[j]->event, rules[i]->event) == 0;
+		if (again)
+			continue;
+		timers_append(timers, &timers->hashes, Int64GetDatum(row->row_hash),
+					  INT8OID);
+		timers_append(timers, &timers->keys, JsonbPGetDatum(row->whole_key),
+					  JSONBOID);
+		timers_append(timers, &timers->states, CStringGetTextDatum(row->to),
+					  TEXTOID);
+		timers_append(timers, &timers->events,
+					  CStringGetTextDatum(rules[i]->event), TEXTOID);
+		timers_append(timers, &timers->sinces, TimestampTzGetDatum(row->at),
+					  TIMESTAMPTZOID);
+		timers_append(timers, &timers->dues,
+					  TimestampTzGetDatum(idem_timer_due(rules[i], row->at)),
+					  TIMESTAMPTZOID);
+	}
+}
+
+static Datum
+timers_array(IdemTimers *timers, ArrayBuildState *array)
+{
+	return makeArrayResult(array, timers->context);
+}
+
+static void
+timers_execute(SPIPlanPtr *plan, const char *statement, int nargs,
+			   const Oid *types, Datum *args)
+{
+	IdemIdentity saved;
+	int			rc;
+
+	idem_catalog_become(idem_catalog_owner(IDEM_REL_TIMER), &saved);
+	if (*plan == NULL)
+		*plan = idem_sql_keep_plan(statement, nargs, types);
+	rc = SPI_execute_plan(*plan, args, NULL, false, 0);
+	idem_catalog_restore(&saved);
+	if (rc < 0)
+		elog(ERROR, "SPI_execute_plan failed: %s", SPI_result_code_string(rc));
+}
+
+/*
+ * Writes what was collected.
+ */
+void
+idem_timers_close(IdemTimers *timers)
+{
+	static SPIPlanPtr delete_plan = NULL;
+	static SPIPlanPtr insert_plan = NULL;
+	static const Oid delete_types[] = {TEXTOID, TEXTOID, TEXTOID,
+	INT8ARRAYOID, JSONBARRAYOID};
+	static const Oid insert_types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID,
+		INT8ARRAYOID, JSONBARRAYOID, TEXTARRAYOID, TEXTARRAYOID,
+	TIMESTAMPTZARRAYOID, TIMESTAMPTZARRAYOID};
+	Datum		args[10];
+
+	if (timers->left_keys == NULL && timers->keys == NULL)
+		return;
+	SPI_connect();
+	args[0] = timers->schema;
+	args[1] = timers->table;
+	args[2] = CStringGetTextDatum(timers->binding->tag);
+	if (timers->left_keys != NULL)
+	{
+		args[3] = timers_array(timers, timers->left_hashes);
+		args[4] = timers_array(timers, timers->left_keys);
+		timers_execute(&delete_plan, delete_statement,
+					   lengthof(delete_types), delete_types, args);
+	}
+	if (timers->keys != NULL)
+	{
+		args[3] = CStringGetTextDatum(timers->machine->name);
+		args[4] = timers_array(timers, timers->hashes);
+		args[5] = timers_array(timers, timers->keys);
+		args[6] = timers_array(timers, timers->states);
+		args[7] = timers_array(timers, timers->events);
+		args[8] = timers_array(timers, timers->sinces);
+		args[9] = timers_array(timers, timers->dues);
+		timers_execute(&insert_plan, insert_statement,
+					   lengthof(insert_types), insert_types, args);
+	}
+	SPI_finish();
+}

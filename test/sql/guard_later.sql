@@ -1,0 +1,89 @@
+-- Triggers that come after the guard: what they make of a row is proven.
+
+\set SHOW_CONTEXT never
+
+INSERT INTO idem.machine (name) VALUES ('gl');
+INSERT INTO idem.state (machine, name, initial) VALUES
+	('gl', 'a', true), ('gl', 'b', false), ('gl', 'c', false);
+INSERT INTO idem.transition (machine, event, from_state, to_state, priority, guard) VALUES
+	('gl', 'ab', 'a', 'b', 1, 'new.v < 100'), ('gl', 'bc', 'b', 'c', 2, NULL);
+CREATE TABLE gl_t (id int PRIMARY KEY, state text, v int DEFAULT 0);
+SELECT idem_attach('gl', 'gl_t', 'state');
+INSERT INTO gl_t SELECT i, 'a' FROM generate_series(1, 9) AS i;
+
+CREATE FUNCTION gl_later() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	CASE new.v
+		WHEN 1 THEN new.state := 'c';
+		WHEN 2 THEN new.state := 'b';
+		WHEN 3 THEN new.v := 100;
+		WHEN 4 THEN RETURN NULL;
+		WHEN 5 THEN new.state := NULL;
+		WHEN 6 THEN new.state := old.state;
+		WHEN 7 THEN UPDATE gl_t SET v = 1 WHERE id = new.id + 1;
+		WHEN 8 THEN
+			BEGIN
+				UPDATE gl_t SET v = 1 WHERE id = new.id + 1;
+			EXCEPTION WHEN SQLSTATE 'ID409' THEN
+				RAISE NOTICE '%', sqlerrm;
+			END;
+		ELSE NULL;
+	END CASE;
+	RETURN new;
+END$$;
+CREATE TRIGGER "~late" BEFORE UPDATE ON gl_t FOR EACH ROW EXECUTE FUNCTION gl_later();
+UPDATE gl_t SET v = 1 WHERE id = 1;
+UPDATE gl_t SET v = 1, state = 'b' WHERE id = 1;
+UPDATE gl_t SET v = 2 WHERE id = 1;
+UPDATE gl_t SET v = 3, state = 'b' WHERE id = 2;
+UPDATE gl_t SET v = 4, state = 'b' WHERE id = 2;
+UPDATE gl_t SET v = 5, state = 'b' WHERE id = 2;
+UPDATE gl_t SET v = 6, state = 'b' WHERE id = 2;
+UPDATE gl_t SET v = 7, state = 'b' WHERE id = 2;
+UPDATE gl_t SET v = 8, state = 'b' WHERE id = 3;
+UPDATE gl_t SET v = 9, state = 'b' WHERE id IN (4, 5, 6);
+SELECT * FROM gl_t ORDER BY id;
+-- of an upsert
+INSERT INTO gl_t VALUES (7, 'a') ON CONFLICT (id) DO UPDATE SET v = 1;
+INSERT INTO gl_t VALUES (7, 'a') ON CONFLICT (id) DO UPDATE SET v = 2;
+-- a second update of the row by a trigger after
+CREATE FUNCTION gl_again() RETURNS trigger LANGUAGE plpgsql AS
+$$BEGIN UPDATE gl_t SET state = 'c', v = 20 WHERE id = new.id; RETURN NULL; END$$;
+CREATE TRIGGER again AFTER UPDATE ON gl_t FOR EACH ROW WHEN (new.v = 19) EXECUTE FUNCTION gl_again();
+UPDATE gl_t SET state = 'b', v = 19 WHERE id = 8;
+UPDATE gl_t SET v = 19 WHERE id = 9;
+SELECT * FROM gl_t WHERE id > 6 ORDER BY id;
+-- a refusal rolled back leaves nothing to prove
+BEGIN;
+SAVEPOINT s;
+UPDATE gl_t SET v = 1 WHERE id = 9;
+ROLLBACK TO s;
+UPDATE gl_t SET v = 0 WHERE id = 9;
+COMMIT;
+-- disabled, it changes nothing, and so is nothing
+ALTER TABLE gl_t DISABLE TRIGGER "~late";
+UPDATE gl_t SET v = 1 WHERE id = 9;
+ALTER TABLE gl_t ENABLE TRIGGER "~late";
+-- inserts: a later trigger, and one that drops the row
+CREATE FUNCTION gl_insert() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN IF new.v = 1 THEN new.state := 'c'; ELSIF new.v = 2 THEN new.state := 'a'; ELSIF new.v = 4 THEN RETURN NULL; END IF; RETURN new; END$$;
+CREATE TRIGGER "~late_insert" BEFORE INSERT ON gl_t FOR EACH ROW EXECUTE FUNCTION gl_insert();
+INSERT INTO gl_t VALUES (20, 'a', 1);
+INSERT INTO gl_t VALUES (20, 'c', 2), (21, 'c', 4);
+
+-- the table becomes a child, so that its statement trigger does not fire:
+-- proven when the transaction ends
+CREATE TABLE gl_parent (id int, state text, v int);
+ALTER TABLE gl_t INHERIT gl_parent;
+UPDATE gl_parent SET v = 1 WHERE id = 9;
+UPDATE gl_parent SET v = 2 WHERE id = 9;
+BEGIN;
+UPDATE gl_parent SET v = 2 WHERE id = 9;
+UPDATE gl_parent SET v = 1, state = 'b' WHERE id = 8;
+COMMIT;
+SELECT * FROM gl_t WHERE id > 7 ORDER BY id;
+
+DROP TABLE gl_t, gl_parent;
+DROP FUNCTION gl_later, gl_again, gl_insert;
+DELETE FROM idem.state WHERE machine = 'gl';
+DELETE FROM idem.machine WHERE name = 'gl';

@@ -1,0 +1,141 @@
+-- The guard on partitioned and inheritance tables: rows that move between
+-- partitions, partitions that come and go.
+
+\set SHOW_CONTEXT never
+
+INSERT INTO idem.machine (name) VALUES ('gp');
+INSERT INTO idem.state (machine, name, initial, final) VALUES
+	('gp', 'draft', true, false), ('gp', 'pending', false, false),
+	('gp', 'approved', false, false), ('gp', 'done', false, true);
+INSERT INTO idem.transition (machine, event, from_state, to_state, priority, guard) VALUES
+	('gp', 'submit', 'draft', 'pending', 1, 'new.v > 0'),
+	('gp', 'approve', 'pending', 'approved', 2, NULL),
+	('gp', 'reject', 'pending', 'draft', 3, NULL),
+	('gp', 'finish', 'approved', 'done', 4, NULL);
+
+-- partitioned by the state itself; one partition has another layout
+CREATE TABLE gp_t (id int, state text NOT NULL, v int, PRIMARY KEY (id, state)) PARTITION BY LIST (state);
+CREATE TABLE gp_open PARTITION OF gp_t FOR VALUES IN ('draft');
+CREATE TABLE gp_pending (gone int, v int, state text NOT NULL, id int NOT NULL);
+ALTER TABLE gp_pending DROP gone;
+ALTER TABLE gp_t ATTACH PARTITION gp_pending FOR VALUES IN ('pending');
+CREATE TABLE gp_rest PARTITION OF gp_t DEFAULT;
+SELECT idem_attach('gp', 'gp_t', 'state', on_delete => 'final');
+SELECT machine, table_name, column_name, options FROM idem.binding;
+SELECT tgrelid::regclass, tgname FROM pg_trigger WHERE tgrelid::regclass::text ~ '^gp_' ORDER BY 1, 2;
+
+INSERT INTO gp_t SELECT i, 'draft', i FROM generate_series(0, 9) AS i;
+INSERT INTO gp_t VALUES (20, 'pending', 1);
+INSERT INTO gp_pending (id, state, v) VALUES (20, 'pending', 1);
+INSERT INTO gp_t VALUES (20, 'nowhere', 1);
+-- legal moves, one by one and in bulk
+UPDATE gp_t SET state = 'pending' WHERE id = 1;
+UPDATE gp_t SET state = 'pending' WHERE id BETWEEN 2 AND 8;
+UPDATE gp_t SET state = 'approved' WHERE id IN (1, 2, 3);
+UPDATE gp_t SET state = 'draft' WHERE id = 4;
+SELECT tableoid::regclass, id, state FROM gp_t ORDER BY id;
+-- illegal ones
+UPDATE gp_t SET state = 'approved' WHERE id = 9;
+UPDATE gp_t SET state = 'pending' WHERE id = 0;
+UPDATE gp_t SET state = 'draft' WHERE id = 1;
+UPDATE gp_t SET state = 'done' WHERE id IN (1, 9);
+UPDATE gp_t SET state = 'nowhere' WHERE id = 5;
+-- within a partition
+UPDATE gp_t SET state = 'done' WHERE id = 1;
+UPDATE gp_rest SET state = 'done' WHERE id = 2;
+UPDATE gp_rest SET state = 'approved' WHERE id = 2;
+-- an upsert that meets its row, and MERGE
+INSERT INTO gp_t VALUES (9, 'draft', 90) ON CONFLICT (id, state) DO UPDATE SET v = EXCLUDED.v;
+MERGE INTO gp_t AS t USING (VALUES (9, 'pending'), (30, 'draft')) AS s (id, state) ON t.id = s.id
+	WHEN MATCHED THEN UPDATE SET state = s.state
+	WHEN NOT MATCHED THEN INSERT VALUES (s.id, s.state, 1);
+MERGE INTO gp_t AS t USING (VALUES (9, 'approved'), (31, 'approved')) AS s (id, state) ON t.id = s.id
+	WHEN MATCHED THEN UPDATE SET state = s.state
+	WHEN NOT MATCHED THEN INSERT VALUES (s.id, s.state, 1);
+-- a move and a forged arrival in one statement
+WITH m AS (UPDATE gp_t SET state = 'approved' WHERE id = 5 RETURNING id)
+INSERT INTO gp_t SELECT id + 100, 'approved', 1 FROM m;
+-- deletes, but not those of moves
+DELETE FROM gp_t WHERE id = 3;
+DELETE FROM gp_t WHERE id = 1;
+
+-- triggers that change a row on its way
+CREATE FUNCTION gp_change() RETURNS trigger LANGUAGE plpgsql AS
+$$BEGIN IF tg_op = 'INSERT' AND new.v = 77 THEN new.state := 'draft'; END IF;
+	IF tg_op = 'UPDATE' AND new.v = 78 THEN new.state := 'done'; END IF;
+	IF tg_op = 'UPDATE' AND new.v = 79 THEN new.state := 'pending'; new.v := 0; END IF;
+	IF tg_op = 'UPDATE' AND new.v = 80 THEN RETURN NULL; END IF;
+	IF tg_op = 'INSERT' AND new.v = 81 THEN new.v := 82; END IF;
+	RETURN new; END$$;
+CREATE TRIGGER "~zzz" BEFORE INSERT OR UPDATE ON gp_t FOR EACH ROW EXECUTE FUNCTION gp_change();
+UPDATE gp_t SET v = 78 WHERE id = 4;
+UPDATE gp_t SET v = 78, state = 'pending' WHERE id = 4;
+UPDATE gp_t SET v = 79, state = 'pending' WHERE id = 4;
+UPDATE gp_t SET v = 80, state = 'pending' WHERE id = 4;
+UPDATE gp_t SET v = 77, state = 'approved' WHERE id = 5;
+UPDATE gp_t SET v = 81, state = 'approved' WHERE id = 5;
+UPDATE gp_t SET v = 12, state = 'pending' WHERE id = 4;
+SELECT tableoid::regclass, * FROM gp_t WHERE id IN (4, 5) ORDER BY id;
+DROP TRIGGER "~zzz" ON gp_t;
+-- one that loses it: nothing arrives, and nothing can arrive in its place
+CREATE FUNCTION gp_lose() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RETURN NULL; END$$;
+CREATE TRIGGER lose BEFORE INSERT ON gp_t FOR EACH ROW WHEN (new.v = 99) EXECUTE FUNCTION gp_lose();
+BEGIN;
+UPDATE gp_t SET v = 99, state = 'approved' WHERE id = 6;
+INSERT INTO gp_t VALUES (6, 'approved', 1);
+ROLLBACK;
+DROP TRIGGER lose ON gp_t;
+-- statements in triggers, between a move's two halves
+CREATE FUNCTION gp_nested() RETURNS trigger LANGUAGE plpgsql AS
+$$BEGIN UPDATE gp_t SET state = 'approved' WHERE id = old.id + 1 AND state = 'pending'; RETURN NULL; END$$;
+CREATE TRIGGER "~nested" AFTER DELETE ON gp_t FOR EACH ROW WHEN (old.id = 6) EXECUTE FUNCTION gp_nested();
+UPDATE gp_t SET state = 'approved' WHERE id = 6;
+SELECT tableoid::regclass, id, state FROM gp_t WHERE id IN (6, 7) ORDER BY id;
+DROP TRIGGER "~nested" ON gp_t;
+
+-- partitions come and go
+CREATE TABLE gp_new PARTITION OF gp_t FOR VALUES IN ('shelved');
+SELECT count(*) FROM pg_trigger WHERE tgrelid = 'gp_new'::regclass;
+ALTER TABLE gp_t DETACH PARTITION gp_new;
+SELECT count(*) FROM pg_trigger WHERE tgrelid = 'gp_new'::regclass;
+INSERT INTO gp_new VALUES (1, 'anything', 1);
+ALTER TABLE gp_t DETACH PARTITION gp_rest;
+UPDATE gp_rest SET state = 'approved' WHERE id = 1;
+SELECT idem_attach('gp', 'gp_open', 'state');
+SELECT idem_detach('gp_open', 'state');
+-- a foreign partition is none that triggers could guard
+SELECT idem_detach('gp_t', 'state');
+SELECT count(*) FROM pg_trigger WHERE tgrelid::regclass::text ~ '^gp_' AND tgname ~ '^~';
+DROP TABLE gp_t, gp_new, gp_rest;
+DROP FUNCTION gp_change, gp_lose, gp_nested;
+
+-- old-style inheritance: children are attached along, and rows are guarded
+-- whichever table a statement names
+CREATE TABLE gp_parent (id int PRIMARY KEY, state text, v int);
+CREATE TABLE gp_child (extra int, PRIMARY KEY (id)) INHERITS (gp_parent);
+CREATE TABLE gp_grandchild () INHERITS (gp_child);
+SELECT idem_attach('gp', 'gp_parent', 'state', on_delete => 'never');
+SELECT machine, table_name, column_name, options FROM idem.binding;
+INSERT INTO gp_parent VALUES (1, 'draft', 1);
+INSERT INTO gp_child VALUES (2, 'draft', 1);
+INSERT INTO gp_grandchild VALUES (3, 'draft', 1);
+INSERT INTO gp_grandchild VALUES (3, 'done', 1);
+UPDATE gp_parent SET state = 'pending';
+UPDATE gp_parent SET state = 'done' WHERE id = 3;
+UPDATE gp_child SET state = 'approved' WHERE id = 3;
+UPDATE ONLY gp_parent SET state = 'approved';
+DELETE FROM gp_parent WHERE id = 2;
+CREATE TRIGGER "~zzz" BEFORE UPDATE ON gp_child FOR EACH ROW WHEN (new.v = 9) EXECUTE FUNCTION suppress_redundant_updates_trigger();
+UPDATE gp_parent SET state = 'approved' WHERE id = 2;
+SELECT tableoid::regclass, id, state FROM gp_parent ORDER BY id;
+SELECT idem_attach('gp', 'gp_child', 'state');
+SELECT idem_detach('gp_child', 'state');
+SELECT idem_detach('gp_parent', 'state');
+SELECT count(*) FROM pg_trigger WHERE tgrelid::regclass::text ~ '^gp_' AND tgname ~ '^~idem';
+-- a child of its own
+SELECT idem_attach('gp', 'gp_child', 'state', accept_existing => true);
+UPDATE gp_parent SET state = 'draft' WHERE id = 3;
+SELECT idem_detach('gp_child', 'state');
+DROP TABLE gp_parent, gp_child, gp_grandchild;
+DELETE FROM idem.state WHERE machine = 'gp';
+DELETE FROM idem.machine WHERE name = 'gp';

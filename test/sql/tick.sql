@@ -1,0 +1,132 @@
+-- Timed transitions: what is due is fired, as the table's owner, once.
+
+\set SHOW_CONTEXT never
+SET client_min_messages = error;
+CREATE ROLE regress_idem_tick_owner;
+CREATE ROLE regress_idem_tick_none;
+SELECT idem_grant('regress_idem_tick_owner', 'operator');
+GRANT CREATE, USAGE ON SCHEMA public TO regress_idem_tick_owner;
+INSERT INTO idem.machine (name) VALUES ('ti');
+INSERT INTO idem.state (machine, name, initial, final, self) VALUES
+	('ti', 'draft', true, false, 'noop'), ('ti', 'pending', false, false, 'reenter'),
+	('ti', 'expired', false, true, 'noop'), ('ti', 'done', false, true, 'noop');
+INSERT INTO idem.transition (machine, event, from_state, to_state, priority, guard, roles, after) VALUES
+	('ti', 'submit', 'draft', 'pending', 1, NULL, NULL, NULL),
+	('ti', 'finish', 'pending', 'done', 2, NULL, NULL, NULL),
+	('ti', 'again', 'pending', 'pending', 3, NULL, NULL, NULL),
+	('ti', 'expire', 'pending', 'expired', 4, '10 / new.n > 1', '{regress_idem_tick_none}', '30 min'),
+	('ti', 'forget', '*', 'expired', 5, NULL, NULL, '1 year');
+
+SET ROLE regress_idem_tick_owner;
+-- a machine with timed transitions needs a history
+CREATE TABLE ti_t (id int PRIMARY KEY, state text NOT NULL DEFAULT 'draft', n int DEFAULT 1, version int NOT NULL DEFAULT 1);
+SELECT idem_attach('ti', 'ti_t', 'state');
+SELECT idem_attach('ti', 'ti_t', 'state', history => true, events_only => true), idem_attach_version('ti_t', 'version', strict => true);
+INSERT INTO ti_t (id) SELECT generate_series(1, 8);
+RESET ROLE;
+CREATE VIEW ti_timer AS SELECT table_name, row_key, state, event, date_trunc('minute', due - since) AS after, tries FROM idem.timer WHERE machine = 'ti' ORDER BY table_name, row_key, event;
+SELECT * FROM ti_timer WHERE row_key < '{"id": 3}';
+SELECT outcome, count(*) FROM idem_fire_many('ti_t', ARRAY(SELECT generate_series(1, 7)), 'submit') GROUP BY 1;
+SELECT * FROM ti_timer WHERE row_key < '{"id": 3}';
+SELECT count(*) FROM idem_tick();
+-- the time comes
+CREATE FUNCTION ti_pass(span interval) RETURNS void LANGUAGE sql AS
+	$$ UPDATE idem.timer SET since = since - span, due = due - span WHERE machine = 'ti' $$;
+-- entering the state anew begins anew
+SELECT ti_pass('20 min');
+SELECT outcome FROM idem_fire('ti_t', 2, 'again');
+SELECT ti_pass('15 min');
+SELECT outcome FROM idem_fire('ti_t', 3, 'finish');
+UPDATE ti_t SET n = 0, version = version WHERE id = 4;
+UPDATE ti_t SET n = 10, version = version WHERE id = 5;
+DELETE FROM ti_t WHERE id = 6;
+ALTER TABLE ti_t DISABLE TRIGGER USER;
+UPDATE ti_t SET state = 'draft' WHERE id = 7;
+ALTER TABLE ti_t ENABLE TRIGGER USER;
+SELECT * FROM idem_tick(0);
+SELECT * FROM idem_tick(1);
+SELECT * FROM idem_tick() ORDER BY row_key;
+SELECT * FROM idem_tick();
+SELECT * FROM ti_timer;
+SELECT id, state, version FROM ti_t ORDER BY id;
+SELECT event, from_state, to_state, version, role_name FROM idem_history('ti_t', 1);
+-- what failed is tried again, at growing intervals
+SELECT row_key, due - clock_timestamp() BETWEEN '50 s' AND '60 s' AS soon FROM idem.timer WHERE tries > 0 AND machine = 'ti' ORDER BY row_key;
+UPDATE ti_t SET n = 1, version = version WHERE id = 4;
+SELECT ti_pass('2 min');
+SELECT * FROM idem_tick() ORDER BY row_key;
+SELECT row_key, due - clock_timestamp() BETWEEN '110 s' AND '120 s' AS later FROM idem.timer WHERE tries > 1 AND machine = 'ti';
+
+-- the definition counts that stands when the time comes
+UPDATE idem.transition SET after = '2 hours' WHERE machine = 'ti' AND event = 'expire';
+SELECT ti_pass('30 min');
+SELECT row_key, outcome FROM idem_tick();
+SELECT row_key, event, after, tries FROM ti_timer WHERE event = 'expire';
+UPDATE idem.transition SET after = NULL WHERE machine = 'ti' AND event = 'expire';
+SELECT ti_pass('3 hours');
+SELECT row_key, event, outcome FROM idem_tick() ORDER BY row_key;
+
+-- as nobody but the owner: neither who calls nor a superuser
+UPDATE idem.transition SET after = '0 s' WHERE machine = 'ti' AND event = 'forget';
+CREATE TABLE ti_super (id int PRIMARY KEY, state text NOT NULL DEFAULT 'draft', n int DEFAULT 1);
+SELECT idem_attach('ti', 'ti_super', 'state', history => true);
+SET ROLE regress_idem_tick_owner;
+CREATE TABLE ti_owner (id int PRIMARY KEY, state text NOT NULL DEFAULT 'draft', n int DEFAULT 1, who name);
+SELECT idem_attach('ti', 'ti_owner', 'state', history => true);
+CREATE FUNCTION ti_who() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	new.who := CURRENT_USER;
+	PERFORM set_config('search_path', 'pg_temp', false);
+	IF new.id = 2 THEN
+		CREATE TEMP TABLE ti_temp (i int);
+	END IF;
+	IF new.id = 3 THEN
+		SET ROLE NONE;
+	END IF;
+	RETURN new;
+END $$;
+CREATE TRIGGER who BEFORE UPDATE ON ti_owner FOR EACH ROW EXECUTE FUNCTION ti_who();
+INSERT INTO ti_owner (id) VALUES (1), (2), (3);
+RESET ROLE;
+INSERT INTO ti_super (id) VALUES (1);
+SELECT * FROM idem_tick() ORDER BY table_name, row_key;
+SELECT id, state, who FROM ti_owner ORDER BY id;
+SHOW search_path;
+SELECT CURRENT_USER = SESSION_USER AS same;
+SELECT * FROM idem_tick();
+SET ROLE regress_idem_tick_none;
+SELECT * FROM idem_tick();
+RESET ROLE;
+BEGIN READ ONLY;
+SELECT * FROM idem_tick();
+ROLLBACK;
+-- a table that is gone
+SELECT ti_pass('1 day');
+DROP TABLE ti_super, ti_owner;
+SELECT table_name, row_key, outcome FROM idem_tick() ORDER BY table_name, row_key;
+
+-- partitioned by the state
+SET ROLE regress_idem_tick_owner;
+CREATE TABLE ti_p (id int, state text NOT NULL DEFAULT 'draft', n int, PRIMARY KEY (id, state)) PARTITION BY LIST (state);
+CREATE TABLE ti_p1 PARTITION OF ti_p FOR VALUES IN ('draft');
+CREATE TABLE ti_p2 PARTITION OF ti_p DEFAULT;
+SELECT idem_attach('ti', 'ti_p', 'state', history => true);
+INSERT INTO ti_p VALUES (1, 'draft', 1), (2, 'draft', 1);
+UPDATE ti_p SET state = 'pending' WHERE id = 2;
+RESET ROLE;
+SELECT * FROM ti_timer WHERE table_name = 'ti_p';
+SELECT table_name, row_key, event, outcome FROM idem_tick() ORDER BY row_key;
+SELECT * FROM ti_timer WHERE table_name = 'ti_p';
+SELECT row_key, event, from_state, to_state FROM idem.history WHERE table_name = 'ti_p' ORDER BY seq;
+
+DROP VIEW ti_timer;
+DROP TABLE ti_t, ti_p;
+DROP FUNCTION ti_pass, ti_who;
+DELETE FROM idem.timer WHERE machine = 'ti';
+ALTER TABLE idem.history DISABLE TRIGGER protected_row;
+DELETE FROM idem.history WHERE machine = 'ti';
+ALTER TABLE idem.history ENABLE TRIGGER protected_row;
+DELETE FROM idem.machine WHERE name = 'ti';
+SELECT idem_revoke('regress_idem_tick_owner');
+REVOKE ALL ON SCHEMA public FROM regress_idem_tick_owner;
+DROP ROLE regress_idem_tick_owner, regress_idem_tick_none;

@@ -1,0 +1,79 @@
+# Guarded tables and replication: a subscriber's apply worker is not stopped by
+# a guard that fires for writers only, and is by one that is ENABLE ALWAYS; the
+# replica role; a nondeterministic collation.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use IdemTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $publisher = idem_node('publisher', init => { allows_streaming => 'logical' });
+my $subscriber = idem_node('subscriber',
+	init => { allows_streaming => 'logical' },
+	conf => "wal_retrieve_retry_interval = 100ms\n");
+
+my $machine = <<'EOT';
+CREATE EXTENSION idem;
+INSERT INTO idem.machine (name) VALUES ('m');
+INSERT INTO idem.state (machine, name, initial) VALUES ('m', 'draft', true), ('m', 'open', false), ('m', 'done', false);
+INSERT INTO idem.transition (machine, event, from_state, to_state, priority) VALUES ('m', 'open', 'draft', 'open', 1);
+CREATE TABLE t (id int PRIMARY KEY, state text);
+EOT
+$publisher->safe_psql('postgres', $machine . 'CREATE PUBLICATION p FOR TABLE t');
+$subscriber->safe_psql('postgres', $machine . q{SELECT idem_attach('m', 't', 'state');});
+$subscriber->safe_psql('postgres',
+	"CREATE SUBSCRIPTION s CONNECTION '" . ($publisher->connstr . ' dbname=postgres') . "' PUBLICATION p");
+$publisher->wait_for_catchup('s');
+
+# not guarded where they are written
+$publisher->safe_psql('postgres', q{
+INSERT INTO t VALUES (1, 'done'), (2, 'draft');
+UPDATE t SET state = 'done' WHERE id = 2;});
+$publisher->wait_for_catchup('s');
+is($subscriber->safe_psql('postgres', 'SELECT * FROM t ORDER BY id'), "1|done\n2|done", 'what was replicated is not judged');
+is(errcode($subscriber, 'postgres', q{UPDATE t SET state = 'draft'}), 'ID409', "the subscriber's own writers are");
+is($subscriber->safe_psql('postgres', q{SELECT count(*) FROM idem_verify('t')}), '0', 'idem_verify looks at what came in');
+
+# ALWAYS: the apply worker stops at what is illegal
+$subscriber->safe_psql('postgres', 'ALTER TABLE t ENABLE ALWAYS TRIGGER "~idem_state"');
+$publisher->safe_psql('postgres', q{INSERT INTO t VALUES (3, 'draft'); UPDATE t SET state = 'open' WHERE id = 3;});
+$publisher->wait_for_catchup('s');
+is($subscriber->safe_psql('postgres', 'SELECT state FROM t WHERE id = 3'), 'open', 'ALWAYS: a legal move passes the apply worker');
+my $log = -s $subscriber->logfile;
+$publisher->safe_psql('postgres', q{UPDATE t SET state = 'draft' WHERE id = 3});
+ok($subscriber->wait_for_log(qr/no transition from "open" to "draft"/, $log), 'ALWAYS: an illegal one stops it')
+  if $subscriber->can('wait_for_log');
+$subscriber->poll_query_until('postgres', q{SELECT state = 'open' FROM t WHERE id = 3});
+$subscriber->safe_psql('postgres', 'ALTER TABLE t ENABLE TRIGGER "~idem_state"');
+$publisher->wait_for_catchup('s');
+is($subscriber->safe_psql('postgres', 'SELECT state FROM t WHERE id = 3'), 'draft', 'enabled for writers alone again, it goes on');
+
+# the replica role of a session
+is($subscriber->safe_psql('postgres', q{
+SET session_replication_role = replica;
+INSERT INTO t VALUES (9, 'nonsense');
+UPDATE t SET state = 'done' WHERE id = 3;
+SELECT count(*) FROM t WHERE id IN (3, 9) AND state IN ('nonsense', 'done')}), '2', 'session_replication_role = replica goes past the guard');
+is($subscriber->safe_psql('postgres', q{SELECT row_key, machine, state FROM idem_verify('t')}), '{"id": 9}|m|nonsense', 'and idem_verify finds it');
+
+# collations under which unequal labels are equal
+SKIP:
+{
+	skip 'no ICU', 1
+	  if $publisher->psql('postgres',
+		q{CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)}) != 0;
+	$publisher->safe_psql('postgres', q{CREATE TABLE c (state text COLLATE ci); SELECT idem_attach('m', 'c', 'state'); INSERT INTO c VALUES ('draft')});
+	is( join(' ', map { errcode($publisher, 'postgres', $_) } (
+				q{INSERT INTO c VALUES ('Draft')},
+				q{UPDATE c SET state = 'OPEN'},
+				q{UPDATE c SET state = 'Draft'})),
+		'ID409 ID409 ID409', 'states are compared as bytes');
+}
+
+done_testing();
