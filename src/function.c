@@ -22,10 +22,7 @@
 
 #include "access/htup_details.h"
 #include "catalog/objectaccess.h"
-#include "utils/datum.h"
 #include "catalog/pg_collation.h"
-#include "catalog/pg_namespace.h"
-#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "funcapi.h"
@@ -33,16 +30,13 @@
 #include "nodes/makefuncs.h"
 #include "optimizer/optimizer.h"
 #include "pgstat.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/regproc.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 
-#include "compat.h"
 #include "errors.h"
 #include "function.h"
 
