@@ -282,7 +282,7 @@ convert_take(IdemFunction *function, const bool *given)
 }
 
 static void
-convert_put_back(IdemFunction *function, IdemConversion * conversion)
+convert_put_back(IdemFunction *function, IdemConversion *conversion)
 {
 	if (function->conversion != NULL)
 		MemoryContextDelete(function->conversion->context);
@@ -294,7 +294,7 @@ convert_put_back(IdemFunction *function, IdemConversion * conversion)
  * The arguments as a record.  Errors quote what they could not convert.
  */
 static HeapTupleHeader
-convert_run(IdemConversion * conversion, Jsonb *arranged)
+convert_run(IdemConversion *conversion, Jsonb *arranged)
 {
 	LOCAL_FCINFO(fcinfo, 1);
 	ReturnSetInfo rsinfo;
@@ -313,7 +313,7 @@ convert_run(IdemConversion * conversion, Jsonb *arranged)
  * The same; where it fails NULL, and the error's SQLSTATE.
  */
 static HeapTupleHeader
-convert_try(IdemConversion * conversion, Jsonb *arranged,
+convert_try(IdemConversion *conversion, Jsonb *arranged,
 			const char **sqlstate)
 {
 	MemoryContext context = CurrentMemoryContext;
@@ -361,7 +361,7 @@ convert_refuse(const IdemFunction *function, int i, const char *sqlstate)
 
 static void
 convert_take_values(const IdemFunction *function,
-					const IdemConversion * conversion, HeapTupleHeader record,
+					const IdemConversion *conversion, HeapTupleHeader record,
 					Datum *values, bool *nulls)
 {
 	HeapTupleData tuple;

@@ -19,7 +19,7 @@ typedef struct IdemConversion
 	bool		given[FUNC_MAX_ARGS];
 	TupleDesc	desc;			/* of those given */
 	FmgrInfo	flinfo;
-}			IdemConversion;
+} IdemConversion;
 
 typedef struct IdemFunction
 {

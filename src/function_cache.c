@@ -47,14 +47,14 @@ typedef struct FunctionEntry
 {
 	Oid			oid;			/* hash key */
 	IdemFunction *function;
-}			FunctionEntry;
+} FunctionEntry;
 
 /* gives a function back when the memory context goes */
 typedef struct FunctionUse
 {
 	MemoryContextCallback callback;
 	IdemFunction *function;
-}			FunctionUse;
+} FunctionUse;
 
 /* functions by the text that names them: a hint, whose entry has to agree */
 #define NAMES	64
