@@ -22,10 +22,7 @@
 
 #include "access/htup_details.h"
 #include "catalog/objectaccess.h"
-#include "utils/datum.h"
 #include "catalog/pg_collation.h"
-#include "catalog/pg_namespace.h"
-#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "funcapi.h"
@@ -33,16 +30,13 @@
 #include "nodes/makefuncs.h"
 #include "optimizer/optimizer.h"
 #include "pgstat.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/regproc.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 
-#include "compat.h"
 #include "errors.h"
 #include "function.h"
 
@@ -288,7 +282,7 @@ convert_take(IdemFunction *function, const bool *given)
 }
 
 static void
-convert_put_back(IdemFunction *function, IdemConversion * conversion)
+convert_put_back(IdemFunction *function, IdemConversion *conversion)
 {
 	if (function->conversion != NULL)
 		MemoryContextDelete(function->conversion->context);
@@ -300,7 +294,7 @@ convert_put_back(IdemFunction *function, IdemConversion * conversion)
  * The arguments as a record.  Errors quote what they could not convert.
  */
 static HeapTupleHeader
-convert_run(IdemConversion * conversion, Jsonb *arranged)
+convert_run(IdemConversion *conversion, Jsonb *arranged)
 {
 	LOCAL_FCINFO(fcinfo, 1);
 	ReturnSetInfo rsinfo;
@@ -319,7 +313,7 @@ convert_run(IdemConversion * conversion, Jsonb *arranged)
  * The same; where it fails NULL, and the error's SQLSTATE.
  */
 static HeapTupleHeader
-convert_try(IdemConversion * conversion, Jsonb *arranged,
+convert_try(IdemConversion *conversion, Jsonb *arranged,
 			const char **sqlstate)
 {
 	MemoryContext context = CurrentMemoryContext;
@@ -338,37 +332,12 @@ convert_try(IdemConversion * conversion, Jsonb *arranged,
 }
 
 /*
- * Which of the arguments cannot be converted, each tried for itself; -1 if
- * all can be.
- */
-static int
-convert_find_culprit(const IdemFunction *function, Jsonb *arranged,
-					 const bool *given)
-{
-	const char *sqlstate;
-
-	for (int i = 0; i < function->nargs; i++)
-	{
-		bool		one[FUNC_MAX_ARGS] = {false};
-
-		one[i] = true;
-		if (given[i] &&
-			convert_try(convert_prepare(function, one), arranged,
-						&sqlstate) == NULL)
-			return i;
-	}
-	return -1;
-}
-
-/*
- * Which argument it was, in words that do not quote its value.
+ * Which of the arguments cannot be converted, in words that do not quote its
+ * value; -1 if that is not known.
  */
 static void
-convert_refuse(const IdemFunction *function, Jsonb *arranged,
-			   const bool *given, const char *sqlstate)
+convert_refuse(const IdemFunction *function, int i, const char *sqlstate)
 {
-	int			i = convert_find_culprit(function, arranged, given);
-
 	if (i < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
@@ -390,44 +359,97 @@ convert_refuse(const IdemFunction *function, Jsonb *arranged,
 			 errhidestmt(true)));
 }
 
+static void
+convert_take_values(const IdemFunction *function,
+					const IdemConversion *conversion, HeapTupleHeader record,
+					Datum *values, bool *nulls)
+{
+	HeapTupleData tuple;
+	Datum		converted[FUNC_MAX_ARGS];
+	bool		converted_nulls[FUNC_MAX_ARGS];
+	int			n = 0;
+
+	tuple.t_data = record;
+	tuple.t_len = HeapTupleHeaderGetDatumLength(record);
+	ItemPointerSetInvalid(&tuple.t_self);
+	tuple.t_tableOid = InvalidOid;
+	heap_deform_tuple(&tuple, conversion->desc, converted, converted_nulls);
+	for (int i = 0; i < function->nargs; i++)
+	{
+		if (!conversion->given[i])
+			continue;
+		values[i] = converted[n];
+		nulls[i] = converted_nulls[n];
+		n++;
+	}
+}
+
+/*
+ * One argument for itself.  False if that fails.
+ */
+static bool
+convert_one(const IdemFunction *function, int i, Jsonb *arranged,
+			Datum *values, bool *nulls, const char **sqlstate)
+{
+	bool		one[FUNC_MAX_ARGS] = {false};
+	IdemConversion *conversion;
+	HeapTupleHeader record;
+
+	one[i] = true;
+	conversion = convert_prepare(function, one);
+	record = convert_try(conversion, arranged, sqlstate);
+	if (record != NULL)
+		convert_take_values(function, conversion, record, values, nulls);
+	return record != NULL;
+}
+
 /*
  * Converts the given arguments to their parameters' types.  An error of a
  * type's input would quote the value, so it is told in other words.
+ *
+ * Together, in a way that is kept; and only if that fails one after the other,
+ * to find the one that is to blame.  After an error of user code nothing more
+ * can be run, though, so that where a type may have such, each is converted for
+ * itself from the start.
  */
 static void
 function_convert_given(IdemFunction *function, Jsonb *arranged,
 					   Datum *values, bool *nulls, bool *given)
 {
 	IdemConversion *conversion;
+	HeapTupleHeader record;
 	const char *sqlstate;
-	HeapTupleData tuple;
-	Datum		converted[FUNC_MAX_ARGS];
-	bool		converted_nulls[FUNC_MAX_ARGS];
-	int			n = 0;
+	const char *first_sqlstate;
+	bool		plain = true;
 
-	for (int i = 0; i < function->nargs; i++)
-		given[i] = convert_is_given(arranged, i);
 	if (JB_ROOT_COUNT(arranged) == 0)
 		return;
-
-	conversion = convert_take(function, given);
-	tuple.t_data = convert_try(conversion, arranged, &sqlstate);
-	if (tuple.t_data == NULL)
-		convert_refuse(function, arranged, given, sqlstate);
-	tuple.t_len = HeapTupleHeaderGetDatumLength(tuple.t_data);
-	ItemPointerSetInvalid(&tuple.t_self);
-	tuple.t_tableOid = InvalidOid;
-	heap_deform_tuple(&tuple, conversion->desc, converted, converted_nulls);
-	convert_put_back(function, conversion);
-
 	for (int i = 0; i < function->nargs; i++)
 	{
-		if (!given[i])
-			continue;
-		values[i] = converted[n];
-		nulls[i] = converted_nulls[n];
-		n++;
+		given[i] = convert_is_given(arranged, i);
+		if (given[i] && !function->argplain[i])
+			plain = false;
 	}
+
+	if (plain)
+	{
+		conversion = convert_take(function, given);
+		record = convert_try(conversion, arranged, &first_sqlstate);
+		if (record != NULL)
+		{
+			convert_take_values(function, conversion, record, values, nulls);
+			convert_put_back(function, conversion);
+			return;
+		}
+	}
+	for (int i = 0; i < function->nargs; i++)
+	{
+		if (given[i] &&
+			!convert_one(function, i, arranged, values, nulls, &sqlstate))
+			convert_refuse(function, i, sqlstate);
+	}
+	if (plain)
+		convert_refuse(function, -1, first_sqlstate);
 }
 
 /*

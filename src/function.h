@@ -19,7 +19,7 @@ typedef struct IdemConversion
 	bool		given[FUNC_MAX_ARGS];
 	TupleDesc	desc;			/* of those given */
 	FmgrInfo	flinfo;
-}			IdemConversion;
+} IdemConversion;
 
 typedef struct IdemFunction
 {
@@ -36,6 +36,7 @@ typedef struct IdemFunction
 	int			nargs;
 	Oid			argtypes[FUNC_MAX_ARGS];
 	char	   *argnames[FUNC_MAX_ARGS];	/* NULL: it has none */
+	bool		argplain[FUNC_MAX_ARGS];	/* its input runs no user code */
 	List	   *defaults;		/* of the last arguments */
 	Oid			variadic_elem;	/* of the last argument, if it is VARIADIC */
 	bool		strict;

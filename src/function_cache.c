@@ -47,14 +47,14 @@ typedef struct FunctionEntry
 {
 	Oid			oid;			/* hash key */
 	IdemFunction *function;
-}			FunctionEntry;
+} FunctionEntry;
 
 /* gives a function back when the memory context goes */
 typedef struct FunctionUse
 {
 	MemoryContextCallback callback;
 	IdemFunction *function;
-}			FunctionUse;
+} FunctionUse;
 
 /* functions by the text that names them: a hint, whose entry has to agree */
 #define NAMES	64
@@ -213,7 +213,7 @@ function_is_steady_type(Oid type)
 }
 
 /*
- * What a twin needs to know of the types.
+ * What conversions and twins need to know of the types.
  */
 static void
 function_look_at_types(IdemFunction *function)
@@ -223,8 +223,13 @@ function_look_at_types(IdemFunction *function)
 	function->settings_matter = !function_is_steady_type(function->rettype);
 	for (int i = 0; i < function->nargs; i++)
 	{
+		char		kind = get_typtype(function->argtypes[i]);
+
 		if (!function_is_steady_type(function->argtypes[i]))
 			function->settings_matter = true;
+		function->argplain[i] = kind == TYPTYPE_ENUM ||
+			(kind == TYPTYPE_BASE &&
+			 function->argtypes[i] < FirstNormalObjectId);
 	}
 	function->result_has_cast = idem_function_has_cast(function->rettype);
 

@@ -241,6 +241,9 @@ acquire_take(IdemLeases *leases, Acquisition *a, bool there, bool grant)
 								  &a->wait);
 		if (result != IDEM_STORE_OK)
 			return result;
+		if (IsolationUsesXactSnapshot() &&
+			!idem_leases_snapshot_sees_guards(&a->lease))
+			lease_report_old_snapshot();
 		result = acquire_write(leases, a, there, grant, &idem_wait_forever);
 		if (result != IDEM_STORE_OK)
 			elog(ERROR, "lease was changed although it was locked");
@@ -272,6 +275,12 @@ acquire_try(IdemLeases *leases, Acquisition *a, TimestampTz *until)
 	*until = 0;
 	if (held && !lease_is_owned_by(&a->lease, a->owner))
 	{
+		/* somebody is just giving it back, or renewing it */
+		if (TransactionIdIsValid(a->lease.writer))
+		{
+			a->retry_after = 1;
+			return idem_leases_wait(leases, &a->lease, &a->wait);
+		}
 		*until = a->lease.until;
 		a->retry_after = idem_registry_seconds(now, a->lease.until);
 		return IDEM_STORE_BUSY;

@@ -20,6 +20,7 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/multixact.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/transam.h"
@@ -126,6 +127,8 @@ leases_unpack(HeapTuple tuple, const Datum *values, const bool *nulls,
 	lease->released = DatumGetBool(values[COL_RELEASED]);
 	lease->tid = tuple->t_self;
 	lease->xmin = HeapTupleHeaderGetXmin(tuple->t_data);
+	lease->xmax = HeapTupleHeaderGetRawXmax(tuple->t_data);
+	lease->infomask = tuple->t_data->t_infomask;
 }
 
 static void
@@ -165,6 +168,7 @@ idem_leases_read(IdemLeases *leases, text *name, bool sure, IdemLease *lease)
 		idem_direct_note(&hints, hash, &tuple->t_self);
 	}
 	leases_unpack(tuple, values, nulls, lease);
+	lease->writer = leases->direct.dirty.xmax;
 	return true;
 }
 
@@ -177,6 +181,40 @@ idem_leases_snapshot_sees(IdemLeases *leases, text *name,
 {
 	return TransactionIdIsCurrentTransactionId(lease->xmin) ||
 		!XidInMVCCSnapshot(lease->xmin, GetTransactionSnapshot());
+}
+
+static bool
+leases_snapshot_sees_xact(TransactionId xid, Snapshot snapshot)
+{
+	return TransactionIdIsCurrentTransactionId(xid) ||
+		!XidInMVCCSnapshot(xid, snapshot) || !TransactionIdDidCommit(xid);
+}
+
+/*
+ * Whether it also sees what was committed by those who guarded the version
+ * that was read, all of whom have ended by now.  Their ids stay in the tuple
+ * when they end.  One that is not there any more had ended when a later one
+ * came, or when the version was written; a snapshot that does not see the
+ * former does not see the latter either.
+ */
+bool
+idem_leases_snapshot_sees_guards(const IdemLease *lease)
+{
+	Snapshot	snapshot = GetTransactionSnapshot();
+	MultiXactMember *members;
+	int			n;
+	bool		sees = true;
+
+	if (!TransactionIdIsValid(lease->xmax))
+		return true;
+	if (!(lease->infomask & HEAP_XMAX_IS_MULTI))
+		return leases_snapshot_sees_xact(lease->xmax, snapshot);
+
+	n = GetMultiXactIdMembers(lease->xmax, &members,
+							  HEAP_LOCKED_UPGRADED(lease->infomask), false);
+	for (int i = 0; i < n; i++)
+		sees = sees && leases_snapshot_sees_xact(members[i].xid, snapshot);
+	return sees;
 }
 
 /*
@@ -232,6 +270,18 @@ leases_note(IdemLeases *leases, text *name, IdemLease *lease)
 	lease->xmin = GetCurrentTransactionId();
 	idem_direct_note(&hints, idem_direct_hash(&leases->direct, &key),
 					 &lease->tid);
+}
+
+/*
+ * Sleeps behind lease->writer.
+ */
+IdemStoreResult
+idem_leases_wait(IdemLeases *leases, const IdemLease *lease,
+				 const IdemWait *wait)
+{
+	leases->direct.pending = lease->writer;
+	leases->direct.pending_token = 0;
+	return idem_direct_wait(&leases->direct, wait);
 }
 
 /*

@@ -19,6 +19,9 @@ typedef struct IdemLease
 	bool		released;		/* nobody's, whatever until says */
 	ItemPointerData tid;
 	TransactionId xmin;			/* who wrote this version */
+	TransactionId xmax;			/* who locked it, as the tuple has it */
+	uint16		infomask;
+	TransactionId writer;		/* is writing the next one, if valid */
 } IdemLease;
 
 typedef struct IdemLeases
@@ -35,8 +38,12 @@ extern bool idem_leases_read(IdemLeases *leases, text *name, bool sure,
 							 IdemLease *lease);
 extern bool idem_leases_snapshot_sees(IdemLeases *leases, text *name,
 									  const IdemLease *lease);
+extern bool idem_leases_snapshot_sees_guards(const IdemLease *lease);
 extern bool idem_leases_snapshot_sees_fence(IdemLeases *leases, text *name,
 											const IdemLease *lease);
+extern IdemStoreResult idem_leases_wait(IdemLeases *leases,
+										const IdemLease *lease,
+										const IdemWait *wait);
 extern IdemStoreResult idem_leases_insert(IdemLeases *leases, text *name,
 										  IdemLease *lease,
 										  const IdemWait *wait);

@@ -210,26 +210,32 @@ attach_when_clause(Relation rel, ArrayType *columns)
 }
 
 /*
- * The scope as given, or the one made of the table's name.
+ * The scope that is made of the table's name.
+ */
+static char *
+attach_default_scope(Relation rel)
+{
+	const char *table;
+	char	   *name;
+
+	table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
+									   RelationGetRelationName(rel));
+	name = psprintf("once.%s", table);
+	if (strlen(name) > MAX_SCOPE_LENGTH || strchr(name, '/') != NULL)
+		name = psprintf("once.#%s", idem_once_digest(table, strlen(table)));
+	return name;
+}
+
+/*
+ * The scope as given, or by default.
  */
 static char *
 attach_scope(Relation rel, text *given)
 {
 	IdemScope	scope;
-	char	   *name;
 
 	if (given == NULL)
-	{
-		const char *table;
-
-		table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
-										   RelationGetRelationName(rel));
-		name = psprintf("once.%s", table);
-		if (strlen(name) > MAX_SCOPE_LENGTH || strchr(name, '/') != NULL)
-			name = psprintf("once.#%s",
-							idem_once_digest(table, strlen(table)));
-		given = cstring_to_text(name);
-	}
+		given = cstring_to_text(attach_default_scope(rel));
 	idem_scope_resolve(given, IDEM_SCOPE_OPERATING, &scope);
 	return text_to_cstring(given);
 }
@@ -378,7 +384,7 @@ attach_import_keys(Relation root, Tuplesortstate *sort)
 												  ALLOCSET_DEFAULT_SIZES);
 	IdemStore	store;
 	StringInfoData former;
-	int64		former_keys = attach_count_keys(table);
+	int64		former_keys;
 	int64		repeated = 0;
 	int64		surplus = 0;
 	bool		in_group = false;
@@ -387,6 +393,9 @@ attach_import_keys(Relation root, Tuplesortstate *sort)
 
 	initStringInfo(&former);
 	idem_store_open(&store, RowExclusiveLock);
+	/* what that took back is not to be counted */
+	CommandCounterIncrement();
+	former_keys = attach_count_keys(table);
 	idem_store_expect_many(&store);
 	while (IDEM_TUPLESORT_GETDATUM(sort, &value, &isnull))
 	{
@@ -462,6 +471,8 @@ attach_import(Relation root)
 
 		if (rel->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
 			attach_refuse(rel, "It is a foreign table, where others insert unseen.");
+		if (rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
+			attach_refuse(rel, "It is unlogged: its keys would outlive its rows.");
 		if (rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
 			attach_collect_keys(rel, sort);
 		table_close(rel, NoLock);
@@ -506,6 +517,21 @@ idem_attach_once(PG_FUNCTION_ARGS)
 }
 
 /*
+ * Tells where the keys are, if the next attach would not find them by itself.
+ */
+static void
+detach_tell_scope(Relation rel, const char *scope)
+{
+	if (scope != NULL && strcmp(scope, attach_default_scope(rel)) != 0)
+		ereport(NOTICE,
+				(errmsg("keys of table \"%s\" stay in scope \"%s\"",
+						RelationGetRelationName(rel), scope),
+				 errhint("Give that scope to idem_attach_once() for them to count again."),
+				 errtable(rel),
+				 errhidestmt(true)));
+}
+
+/*
  * idem_detach_once(table_name) -> true
  */
 Datum
@@ -513,6 +539,7 @@ idem_detach_once(PG_FUNCTION_ARGS)
 {
 	Relation	rel;
 	const char *table;
+	const char *scope = NULL;
 	int			dropped = 0;
 	List	   *names = NIL;
 	ListCell   *lc;
@@ -530,6 +557,8 @@ idem_detach_once(PG_FUNCTION_ARGS)
 
 		if (!trigger->tgisclone && idem_once_is_ours(trigger))
 			names = lappend(names, pstrdup(trigger->tgname));
+		if (idem_once_is_ours(trigger) && trigger->tgnargs == 2)
+			scope = pstrdup(trigger->tgargs[0]);
 	}
 	if (names == NIL)
 		ereport(ERROR,
@@ -540,6 +569,7 @@ idem_detach_once(PG_FUNCTION_ARGS)
 				 errtable(rel),
 				 errhidestmt(true)));
 	attach_check_idle(rel, AccessExclusiveLock, "idem_detach_once()");
+	detach_tell_scope(rel, scope);
 	relation_close(rel, NoLock);
 
 	SPI_connect();

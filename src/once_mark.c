@@ -14,7 +14,8 @@
  * the statement if its table is the one that the statement names, else (a
  * statement that names a partition fires no trigger of the root's, and many
  * statements that drop one key would leave many dead rows of it) before commit
- * or prepare, or when there are many.  Whoever deletes the mark of a row that
+ * or prepare, or when there are many, or when a verb of this transaction is
+ * about to look at the registry and would believe them.  Whoever deletes the mark of a row that
  * gets in after all does no harm: the row is given a new one then.
  *
  * Subtransactions: a mark belongs to the one that wrote it, and is settled
@@ -88,6 +89,8 @@ static int	nmarks = 0;
 static int	npending = 0;
 static int	nreleases = 0;
 static int	new_keys = 0;		/* since the last that was not */
+
+static void marks_release(void);
 
 /* the registry, kept open from row to row */
 static IdemStore kept;
@@ -227,6 +230,7 @@ idem_mark_enter(const IdemOnceTable *table, text *key, ItemPointer tid,
 	IdemMark   *mark;
 	bool		found;
 
+	idem_store_before_open = marks_release;
 	mark = idem_mark_find_pending(table, key);
 	if (mark != NULL)
 		mark_settle_in(mark, made_in);
@@ -253,6 +257,17 @@ idem_mark_enter(const IdemOnceTable *table, text *key, ItemPointer tid,
 }
 
 /*
+ * Whether a row that has a mark's key looks like one.
+ */
+static bool
+mark_is_like(const IdemRow *row)
+{
+	return idem_row_state(row) == IDEM_COMPLETED &&
+		row->nulls[IDEM_COL_FINGERPRINT] && row->nulls[IDEM_COL_FUNCTION] &&
+		row->nulls[IDEM_COL_RESPONSE];
+}
+
+/*
  * Deletes the registry's row of a pending mark.
  */
 static void
@@ -265,18 +280,22 @@ mark_release(IdemStore *store, IdemMark * mark)
 	if (mark->tid_epoch == idem_catalog_epoch(IDEM_REL_KEY))
 		there = idem_store_read_at(store, &mark->tid, scope, mark->key, &row);
 	if (!there)
-		there = idem_store_read(store, scope, mark->key, true, &row);
+		there = idem_store_read(store, scope, mark->key, true, &row) &&
+			mark_is_like(&row);
 	if (there)
 		(void) idem_store_delete(store, &row, &idem_wait_forever);
 	idem_mark_settle(mark);
 }
 
 /*
- * Deletes every pending mark.
+ * Deletes every pending mark, also where the transaction has become read-only
+ * since they were written.
  */
 static void
 marks_release(void)
 {
+	bool		read_only = XactReadOnly;
+
 	IdemStore	store;
 	marktable_iterator iterator;
 	MarkEntry  *entry;
@@ -284,7 +303,7 @@ marks_release(void)
 	int			n = 0;
 	bool		pushed = false;
 
-	if (npending == 0)
+	if (npending == 0 || IsInParallelMode())
 		return;
 
 	pending = palloc(npending * sizeof(IdemMark *));
@@ -301,13 +320,16 @@ marks_release(void)
 		PushActiveSnapshot(GetTransactionSnapshot());
 		pushed = true;
 	}
-	idem_store_open(&store, RowExclusiveLock);
+	/* an error ends the (sub)transaction, and so restores it */
+	XactReadOnly = false;
+	idem_store_open_as_is(&store, RowExclusiveLock);
 	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
 		mark_release(&store, pending[i]);
 	}
 	idem_store_close(&store);
+	XactReadOnly = read_only;
 	if (pushed)
 		PopActiveSnapshot();
 	pfree(pending);
@@ -329,13 +351,13 @@ idem_mark_make(const IdemOnceTable *table, text *key, ItemPointer tid)
 
 	if (!kept_open)
 	{
-		MemoryContext context = AllocSetContextCreate(TopTransactionContext,
+		MemoryContext context = AllocSetContextCreate(CurTransactionContext,
 													  "idem once registry",
 													  ALLOCSET_DEFAULT_SIZES);
 		MemoryContext caller = MemoryContextSwitchTo(context);
 
 		CurrentResourceOwner = CurTransactionResourceOwner;
-		idem_store_open(&kept, RowExclusiveLock);
+		idem_store_open_as_is(&kept, RowExclusiveLock);
 		idem_store_expect_many(&kept);
 		CurrentResourceOwner = owner;
 		MemoryContextSwitchTo(caller);
@@ -350,7 +372,7 @@ idem_mark_make(const IdemOnceTable *table, text *key, ItemPointer tid)
 		return outcome;
 	}
 
-	idem_store_open(&store, RowExclusiveLock);
+	idem_store_open_as_is(&store, RowExclusiveLock);
 	outcome = idem_mark_write(&store, table, key, tid);
 	idem_store_close(&store);
 	return outcome;

@@ -264,6 +264,19 @@ table_has_part(Relation rel, const Trigger *insert, int16 type)
 }
 
 /*
+ * Whether the root of a partition is attached.  One that is being detached
+ * CONCURRENTLY has no root any more, and keeps its triggers until it is no
+ * partition.
+ */
+static bool
+table_root_is_attached(Oid partition)
+{
+	List	   *ancestors = get_partition_ancestors(partition);
+
+	return ancestors == NIL || once_is_attached_oid(llast_oid(ancestors));
+}
+
+/*
  * Everything that would let a repeated row in, or lose a row that is moved
  * between partitions, is refused here rather than overlooked.
  */
@@ -272,13 +285,14 @@ table_check_parts(Relation rel, const Trigger *insert)
 {
 	if (rel->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
 		table_report_broken(rel, "It is a foreign table.");
+	if (rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
+		table_report_broken(rel, "It is unlogged: its keys would outlive its rows.  ALTER TABLE ... SET LOGGED makes it whole.");
 	if (!table_has_part(rel, insert, TRIGGER_TYPE_ROW | TRIGGER_TYPE_INSERT))
 		table_report_broken(rel, "Its trigger that runs after the insert of a row is missing, or not enabled alike.");
 	if (!rel->rd_rel->relispartition)
 		return;
 
-	if (!insert->tgisclone ||
-		!once_is_attached_oid(llast_oid(get_partition_ancestors(RelationGetRelid(rel)))))
+	if (!insert->tgisclone || !table_root_is_attached(RelationGetRelid(rel)))
 		table_report_broken(rel, "It became a partition of a table to which idem_attach_once() was not applied.");
 	if (!table_has_part(rel, insert, TRIGGER_TYPE_ROW | TRIGGER_TYPE_BEFORE |
 						TRIGGER_TYPE_UPDATE) ||

@@ -30,6 +30,12 @@
 #include "guc.h"
 #include "store.h"
 
+/*
+ * Called before a verb looks at the table, by whoever has rows there that are
+ * to be gone by then; or NULL.
+ */
+void		(*idem_store_before_open) (void) = NULL;
+
 const Oid	idem_column_types[IDEM_NCOLUMNS] = {
 	[IDEM_COL_SCOPE] = TEXTOID,
 	[IDEM_COL_KEY] = TEXTOID,
@@ -145,6 +151,17 @@ store_choose_direct(Relation rel)
  */
 void
 idem_store_open(IdemStore *store, LOCKMODE lockmode)
+{
+	if (idem_store_before_open != NULL)
+		idem_store_before_open();
+	idem_store_open_as_is(store, lockmode);
+}
+
+/*
+ * The same for who is called before it is opened.
+ */
+void
+idem_store_open_as_is(IdemStore *store, LOCKMODE lockmode)
 {
 	store->context = CurrentMemoryContext;
 	store->owner = CurrentResourceOwner;

@@ -77,7 +77,9 @@ typedef struct IdemStore
 
 /* store.c */
 extern const Oid idem_column_types[IDEM_NCOLUMNS];
+extern void (*idem_store_before_open) (void);
 extern void idem_store_open(IdemStore *store, LOCKMODE lockmode);
+extern void idem_store_open_as_is(IdemStore *store, LOCKMODE lockmode);
 extern void idem_store_close(IdemStore *store);
 extern bool idem_store_read(IdemStore *store, text *scope, text *key,
 							bool sure, IdemRow *row);

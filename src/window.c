@@ -69,14 +69,14 @@ typedef struct Window
 	const Interval *span;
 	int			max;
 	IdemWait	wait;
-}			Window;
+} Window;
 
 typedef struct WindowVerdict
 {
 	bool		allowed;
 	int			count;			/* -1: not known */
 	int			retry_after;	/* seconds, where not allowed */
-}			WindowVerdict;
+} WindowVerdict;
 
 static IdemHints hints;
 
@@ -121,7 +121,7 @@ window_open(IdemDirect *table)
  * When a hit leaves the span.
  */
 static TimestampTz
-window_end(const Window * window, TimestampTz hit)
+window_end(const Window *window, TimestampTz hit)
 {
 	if (window->span->month == 0 && window->span->day == 0)
 		return hit + window->span->time;
@@ -136,7 +136,7 @@ window_end(const Window * window, TimestampTz hit)
  * hit can end first, and waits for the earlier ones.
  */
 static int
-window_count_gone(const Window * window, const TimestampTz *hits, int nhits,
+window_count_gone(const Window *window, const TimestampTz *hits, int nhits,
 				  TimestampTz now)
 {
 	int			low = 0;
@@ -225,8 +225,8 @@ window_seconds_until(TimestampTz then, TimestampTz now)
  * becomes what is to be written.
  */
 static void
-window_judge(const Window * window, bool known, TimestampTz now,
-			 Datum *values, bool *nulls, WindowVerdict * verdict)
+window_judge(const Window *window, bool known, TimestampTz now,
+			 Datum *values, bool *nulls, WindowVerdict *verdict)
 {
 	int			nhits = 0;
 	const TimestampTz *hits = known ?
@@ -261,9 +261,9 @@ window_judge(const Window * window, bool known, TimestampTz now,
  * and the rest has grown older.
  */
 static void
-window_restamp(IdemDirect *table, const Window * window, ItemPointer tid,
+window_restamp(IdemDirect *table, const Window *window, ItemPointer tid,
 			   TimestampTz now, Datum *values, bool *nulls,
-			   WindowVerdict * verdict)
+			   WindowVerdict *verdict)
 {
 	ArrayType  *array = DatumGetArrayTypeP(values[COL_HITS]);
 
@@ -276,7 +276,7 @@ window_restamp(IdemDirect *table, const Window * window, ItemPointer tid,
 }
 
 static void
-window_hit(const Window * window, WindowVerdict * verdict)
+window_hit(const Window *window, WindowVerdict *verdict)
 {
 	IdemDirect	table;
 	Relation	rel = window_open(&table);

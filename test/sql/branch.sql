@@ -73,6 +73,11 @@ INSERT INTO idem.branch (saga, branch, seq, tried_at) VALUES ('open', 'b', 1, '2
 SELECT removed FROM idem_sweep() WHERE kind = 'branch';
 SELECT idem_branch('open', 'b', 'cancel');
 
+-- as drivers call it, with parameters of no type
+PREPARE branch AS SELECT idem_branch($1, $2, $3, $4);
+EXECUTE branch ('driver', 'b', 'try', '1');
+DEALLOCATE branch;
+
 -- errors
 \set VERBOSITY default
 SELECT idem_branch(NULL, 'b', 'try');

@@ -90,6 +90,8 @@ SELECT public.idem_import('i', 'x', created_at => '2024-01-01 00:00:00+00', ttl 
 SELECT public.idem_import_many('{i,k}', '{1,2}');
 SELECT public.idem_forget('i', force => true);
 SELECT kind FROM public.idem_sweep() WHERE kind OPERATOR(pg_catalog.=) 'key';
+SELECT public.idem_token_use(public.idem_token_issue('trap', 'alice', replace => true), 'trap', 'alice');
+SELECT public.idem_branch('trap', 'b', 'try');
 SELECT pg_catalog.count(*) FROM idem.held;
 -- a verb inside of a function with that path, planned anew and again
 SET plan_cache_mode = force_generic_plan;

@@ -107,6 +107,17 @@ SELECT idem_token_use(:'gone', 'a', 'alice');
 ROLLBACK;
 SELECT idem_token_use(:'gone', 'a', 'alice');
 
+-- as drivers call them, with parameters of no type
+PREPARE issue AS SELECT idem_token_issue($1, $2, $3, $4, $5) AS t;
+PREPARE use AS SELECT idem_token_use($1, $2, $3, $4);
+PREPARE peek AS SELECT idem_token_peek($1, $2, $3, $4);
+EXECUTE issue ('driver', 'alice', '{"n": 1}', '1 h', 'false') \gset
+EXECUTE peek (:'t', 'driver', 'alice', '{"n": 1}');
+EXECUTE use (:'t', 'driver', 'alice', '{"n": 1}');
+EXECUTE issue ('driver', NULL, NULL, '1 h', NULL) \gset
+EXECUTE use (:'t', 'driver', NULL, NULL);
+DEALLOCATE ALL;
+
 -- errors leave nothing
 \set VERBOSITY default
 SELECT idem_token_issue(NULL);
