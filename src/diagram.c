@@ -13,7 +13,6 @@
 
 #include <ctype.h>
 
-#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -402,10 +401,6 @@ count_edges(const char *machine)
 	IdemIdentity saved;
 	List	   *edges = NIL;
 
-	/* while the history is not part of the extension */
-	if (!OidIsValid(get_relname_relid("history",
-									  get_namespace_oid("idem", false))))
-		return NIL;
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	values[0] = CStringGetTextDatum(machine);
