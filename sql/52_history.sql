@@ -3,11 +3,12 @@
 CREATE SEQUENCE idem.history_seq;
 COMMENT ON SEQUENCE idem.history_seq IS 'numbers of the rows of idem.history';
 
--- Tables are named by text, so that a dump without one of them restores.
+-- Tables are named by text, so that a dump without one of them restores.  The
+-- one index serves reads of a row's history in order, and each further one
+-- would cost every transition a third more.
 CREATE TABLE idem.history (
 	seq pg_catalog.int8 NOT NULL
-		DEFAULT pg_catalog.nextval('idem.history_seq'::pg_catalog.regclass)
-		PRIMARY KEY,
+		DEFAULT pg_catalog.nextval('idem.history_seq'::pg_catalog.regclass),
 	table_schema pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
 	table_name pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
 	row_key pg_catalog.jsonb NOT NULL,
@@ -22,9 +23,9 @@ CREATE TABLE idem.history (
 	context pg_catalog.jsonb,
 	at pg_catalog.timestamptz NOT NULL,
 	expires_at pg_catalog.timestamptz,
-	row_hash pg_catalog.int8 NOT NULL
+	row_hash pg_catalog.int8 NOT NULL,
+	PRIMARY KEY (row_hash, seq)
 );
-CREATE INDEX history_row_hash ON idem.history (row_hash);
 COMMENT ON TABLE idem.history IS 'every transition of rows whose machine was attached with history, ordered by seq; append-only';
 COMMENT ON COLUMN idem.history.table_schema IS 'schema of the table that the machine was attached to, as it was called then';
 COMMENT ON COLUMN idem.history.row_key IS 'the row''s primary key as an object by column name; the state column is left out where others remain';

@@ -15,6 +15,8 @@ CREATE TABLE idem.timer (
 );
 CREATE INDEX timer_due ON idem.timer (due);
 CREATE INDEX timer_row_hash ON idem.timer (row_hash);
+-- so that it may be published
+ALTER TABLE idem.timer REPLICA IDENTITY FULL;
 COMMENT ON TABLE idem.timer IS 'rows that are in a state which a timed transition leaves, one per row and event; written with idem.history, read by idem_tick()';
 COMMENT ON COLUMN idem.timer.table_schema IS 'schema of the table that the machine was attached to, as it was called then';
 COMMENT ON COLUMN idem.timer.binding IS 'tag of the binding';

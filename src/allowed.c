@@ -24,7 +24,7 @@ PG_FUNCTION_INFO_V1(idem_allowed);
 PG_FUNCTION_INFO_V1(idem_why_not);
 
 static void
-allowed_open(IdemFire * fire, FunctionCallInfo fcinfo, Datum *id)
+allowed_open(IdemFire *fire, FunctionCallInfo fcinfo, Datum *id)
 {
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
@@ -39,7 +39,7 @@ allowed_open(IdemFire * fire, FunctionCallInfo fcinfo, Datum *id)
  * Reads the row without locking it.  False if there is none.
  */
 static bool
-allowed_read(IdemFire * fire, Datum *id, IdemFireRow * row)
+allowed_read(IdemFire *fire, Datum *id, IdemFireRow *row)
 {
 	StringInfoData columns;
 
@@ -63,7 +63,7 @@ allowed_read(IdemFire * fire, Datum *id, IdemFireRow * row)
  * What one machine of the table allows.
  */
 static void
-allowed_of(IdemFire * fire, const IdemFireRow * row, ReturnSetInfo *rsinfo)
+allowed_of(IdemFire *fire, const IdemFireRow *row, ReturnSetInfo *rsinfo)
 {
 	int			from = idem_binding_state(fire->binding, fire->machine,
 										  row->state, row->state_null);
@@ -139,7 +139,7 @@ idem_allowed(PG_FUNCTION_ARGS)
 }
 
 static char *
-allowed_explain(IdemFire * fire, const IdemFireVerdict * verdict)
+allowed_explain(IdemFire *fire, const IdemFireVerdict *verdict)
 {
 	const char *from = verdict->from != NULL ?
 	psprintf("\"%s\"", verdict->from) : "NULL";

@@ -67,7 +67,7 @@ typedef struct FireLeaf
 	IdemJudge  *judge;
 	TupleTableSlot *slot;
 	struct FireLeaf *next;
-}			FireLeaf;
+} FireLeaf;
 
 static int
 fire_errtable(const IdemTarget *target)
@@ -81,7 +81,7 @@ fire_errtable(const IdemTarget *target)
  * Which of the table's machines is meant.
  */
 void
-idem_fire_choose(IdemFire * fire, const char *name)
+idem_fire_choose(IdemFire *fire, const char *name)
 {
 	Relation	rel = table_open(fire->target->relid, NoLock);
 	IdemTable  *table;
@@ -151,7 +151,7 @@ idem_fire_choose(IdemFire * fire, const char *name)
  * key, context, machine; all but the id.
  */
 void
-idem_fire_prepare(IdemFire * fire, FunctionCallInfo fcinfo, LOCKMODE lockmode)
+idem_fire_prepare(IdemFire *fire, FunctionCallInfo fcinfo, LOCKMODE lockmode)
 {
 	static const char *const names[] = {"table_name", "id", "event"};
 
@@ -194,7 +194,7 @@ idem_fire_prepare(IdemFire * fire, FunctionCallInfo fcinfo, LOCKMODE lockmode)
  * The columns by which a row is judged.
  */
 void
-idem_fire_columns(IdemFire * fire, StringInfo buf)
+idem_fire_columns(IdemFire *fire, StringInfo buf)
 {
 	appendStringInfo(buf, "t.tableoid, t.ctid, t.%s",
 					 quote_identifier(NameStr(fire->binding->column_name)));
@@ -207,8 +207,8 @@ idem_fire_columns(IdemFire * fire, StringInfo buf)
  * These columns of a row that was read, from column "first" on.
  */
 void
-idem_fire_take_row(IdemFire * fire, HeapTuple tuple, TupleDesc desc, int first,
-				   IdemFireRow * row)
+idem_fire_take_row(IdemFire *fire, HeapTuple tuple, TupleDesc desc, int first,
+				   IdemFireRow *row)
 {
 	bool		isnull;
 
@@ -230,7 +230,7 @@ idem_fire_take_row(IdemFire * fire, HeapTuple tuple, TupleDesc desc, int first,
 }
 
 static FireLeaf *
-fire_leaf(IdemFire * fire, Oid relid)
+fire_leaf(IdemFire *fire, Oid relid)
 {
 	FireLeaf   *leaf;
 	MemoryContext caller;
@@ -262,9 +262,9 @@ fire_leaf(IdemFire * fire, Oid relid)
  * Gives back what the verb has opened.
  */
 void
-idem_fire_close(IdemFire * fire)
+idem_fire_close(IdemFire *fire)
 {
-	for (FireLeaf * leaf = fire->leaves; leaf != NULL; leaf = leaf->next)
+	for (FireLeaf *leaf = fire->leaves; leaf != NULL; leaf = leaf->next)
 	{
 		ExecDropSingleTupleTableSlot(leaf->slot);
 		table_close(leaf->rel, NoLock);
@@ -276,7 +276,7 @@ idem_fire_close(IdemFire * fire)
  * Whether the event leads to a state from anywhere.
  */
 static bool
-fire_leads_to(const IdemFire * fire, int state)
+fire_leads_to(const IdemFire *fire, int state)
 {
 	for (int i = 0; i < fire->machine->nrules; i++)
 	{
@@ -292,8 +292,8 @@ fire_leads_to(const IdemFire * fire, int state)
  * The verdict on a row that is there, short of its key's.
  */
 void
-idem_fire_judge(IdemFire * fire, const IdemFireRow * row, Snapshot snapshot,
-				IdemFireVerdict * verdict)
+idem_fire_judge(IdemFire *fire, const IdemFireRow *row, Snapshot snapshot,
+				IdemFireVerdict *verdict)
 {
 	FireLeaf   *leaf = fire_leaf(fire, row->relid);
 	ItemPointerData tid = row->tid;
@@ -361,7 +361,7 @@ idem_fire_judge(IdemFire * fire, const IdemFireRow * row, Snapshot snapshot,
  * What a key stands for.
  */
 static bytea *
-fire_fingerprint(const IdemFire * fire, Jsonb *row_key)
+fire_fingerprint(const IdemFire *fire, Jsonb *row_key)
 {
 	char	   *identity = psprintf("%s %s %s", fire->target->name,
 									quote_literal_cstr(fire->machine->name),
@@ -386,7 +386,7 @@ fire_get(Jsonb *json, const char *name)
  */
 static void
 fire_replay(const IdemRow *row, const bytea *fingerprint,
-			IdemFireVerdict * verdict)
+			IdemFireVerdict *verdict)
 {
 	Jsonb	   *response;
 	bytea	   *recorded = row->nulls[IDEM_COL_FINGERPRINT] ? NULL :
@@ -411,8 +411,8 @@ fire_replay(const IdemRow *row, const bytea *fingerprint,
  * Whether the key has been used: then the verdict is already, or mismatch.
  */
 bool
-idem_fire_recall(IdemFire * fire, text *key, Jsonb *row_key,
-				 IdemFireVerdict * verdict)
+idem_fire_recall(IdemFire *fire, text *key, Jsonb *row_key,
+				 IdemFireVerdict *verdict)
 {
 	IdemStore	store;
 	IdemRow		row;
@@ -434,8 +434,8 @@ idem_fire_recall(IdemFire * fire, text *key, Jsonb *row_key,
  * for something else meanwhile.
  */
 bool
-idem_fire_spend(IdemFire * fire, text *key, Jsonb *row_key,
-				IdemFireVerdict * verdict)
+idem_fire_spend(IdemFire *fire, text *key, Jsonb *row_key,
+				IdemFireVerdict *verdict)
 {
 	IdemRequest request = {
 		.verb = fire->verb,
@@ -476,7 +476,7 @@ idem_fire_spend(IdemFire * fire, text *key, Jsonb *row_key,
  * version.
  */
 void
-idem_fire_set_list(IdemFire * fire, int param, StringInfo set,
+idem_fire_set_list(IdemFire *fire, int param, StringInfo set,
 				   StringInfo returning)
 {
 	const char *column = quote_identifier(NameStr(fire->binding->column_name));
@@ -499,7 +499,7 @@ idem_fire_set_list(IdemFire * fire, int param, StringInfo set,
  * A trigger of the table has made the UPDATE leave the row alone, or a policy.
  */
 void
-idem_fire_refuse_lost(IdemFire * fire)
+idem_fire_refuse_lost(IdemFire *fire)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_MISUSE),
@@ -514,8 +514,8 @@ idem_fire_refuse_lost(IdemFire * fire)
  * Writes the row, which is locked.
  */
 static void
-fire_write(IdemFire * fire, Datum *id, const IdemFireRow * row,
-		   IdemFireVerdict * verdict)
+fire_write(IdemFire *fire, Datum *id, const IdemFireRow *row,
+		   IdemFireVerdict *verdict)
 {
 	IdemIntent	intent = {
 		.machine = fire->machine->name,
@@ -567,7 +567,7 @@ fire_write(IdemFire * fire, Datum *id, const IdemFireRow * row,
  * value more than the key has.
  */
 void
-idem_fire_one(IdemFire * fire, Datum *id, IdemFireVerdict * verdict)
+idem_fire_one(IdemFire *fire, Datum *id, IdemFireVerdict *verdict)
 {
 	StringInfoData columns;
 	IdemFireRow row;
@@ -622,7 +622,7 @@ idem_fire_one(IdemFire * fire, Datum *id, IdemFireVerdict * verdict)
  * Raises what a verdict other than applied and already is.
  */
 void
-idem_fire_report(IdemFire * fire, const IdemFireVerdict * verdict)
+idem_fire_report(IdemFire *fire, const IdemFireVerdict *verdict)
 {
 	const IdemTarget *target = fire->target;
 
@@ -679,7 +679,7 @@ idem_fire_report(IdemFire * fire, const IdemFireVerdict * verdict)
  * The row of type idem_fired.
  */
 static Datum
-fire_pack(FunctionCallInfo fcinfo, const IdemFireVerdict * verdict)
+fire_pack(FunctionCallInfo fcinfo, const IdemFireVerdict *verdict)
 {
 	TupleDesc	desc = (TupleDesc) fcinfo->flinfo->fn_extra;
 	Datum		values[4] = {0};

@@ -24,7 +24,7 @@ typedef enum IdemFireOutcome
 	IDEM_FIRE_FORBIDDEN,
 	IDEM_FIRE_GUARDED,
 	IDEM_FIRE_MISMATCH
-}			IdemFireOutcome;
+} IdemFireOutcome;
 
 /* one call of a verb, for one row or many */
 typedef struct IdemFire
@@ -47,7 +47,7 @@ typedef struct IdemFire
 	IdemScope	scope;			/* if there is a key */
 	struct FireLeaf *leaves;
 	MemoryContext context_of;	/* what lives as long as the call */
-}			IdemFire;
+} IdemFire;
 
 /* a row as it was found */
 typedef struct IdemFireRow
@@ -58,7 +58,7 @@ typedef struct IdemFireRow
 	bool		state_null;
 	bool		has_version;
 	int64		version;
-}			IdemFireRow;
+} IdemFireRow;
 
 typedef struct IdemFireVerdict
 {
@@ -72,29 +72,29 @@ typedef struct IdemFireVerdict
 	IdemJudge  *judge;
 	IdemJudgement verdict;
 	const IdemRule *rule;
-}			IdemFireVerdict;
+} IdemFireVerdict;
 
 extern const char *const idem_fire_outcomes[];
 
-extern void idem_fire_prepare(IdemFire * fire, FunctionCallInfo fcinfo,
+extern void idem_fire_prepare(IdemFire *fire, FunctionCallInfo fcinfo,
 							  LOCKMODE lockmode);
-extern void idem_fire_choose(IdemFire * fire, const char *machine);
-extern void idem_fire_columns(IdemFire * fire, StringInfo buf);
-extern void idem_fire_take_row(IdemFire * fire, struct HeapTupleData *tuple,
+extern void idem_fire_choose(IdemFire *fire, const char *machine);
+extern void idem_fire_columns(IdemFire *fire, StringInfo buf);
+extern void idem_fire_take_row(IdemFire *fire, struct HeapTupleData *tuple,
 							   struct TupleDescData *desc, int first,
-							   IdemFireRow * row);
-extern void idem_fire_judge(IdemFire * fire, const IdemFireRow * row,
-							Snapshot snapshot, IdemFireVerdict * verdict);
-extern bool idem_fire_recall(IdemFire * fire, text *key, Jsonb *row_key,
-							 IdemFireVerdict * verdict);
-extern bool idem_fire_spend(IdemFire * fire, text *key, Jsonb *row_key,
-							IdemFireVerdict * verdict);
-extern void idem_fire_set_list(IdemFire * fire, int param, StringInfo set,
+							   IdemFireRow *row);
+extern void idem_fire_judge(IdemFire *fire, const IdemFireRow *row,
+							Snapshot snapshot, IdemFireVerdict *verdict);
+extern bool idem_fire_recall(IdemFire *fire, text *key, Jsonb *row_key,
+							 IdemFireVerdict *verdict);
+extern bool idem_fire_spend(IdemFire *fire, text *key, Jsonb *row_key,
+							IdemFireVerdict *verdict);
+extern void idem_fire_set_list(IdemFire *fire, int param, StringInfo set,
 							   StringInfo returning);
-extern void idem_fire_one(IdemFire * fire, Datum *id,
-						  IdemFireVerdict * verdict);
-extern void idem_fire_refuse_lost(IdemFire * fire);
-extern void idem_fire_close(IdemFire * fire);
-extern void idem_fire_report(IdemFire * fire, const IdemFireVerdict * verdict);
+extern void idem_fire_one(IdemFire *fire, Datum *id,
+						  IdemFireVerdict *verdict);
+extern void idem_fire_refuse_lost(IdemFire *fire);
+extern void idem_fire_close(IdemFire *fire);
+extern void idem_fire_report(IdemFire *fire, const IdemFireVerdict *verdict);
 
 #endif							/* IDEM_FIRE_H */

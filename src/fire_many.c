@@ -39,13 +39,13 @@ typedef struct Covered
 {
 	Oid			relid;
 	ItemPointerData tid;
-}			Covered;
+} Covered;
 
 typedef struct CoveredEntry
 {
 	Covered		row;
 	char		status;			/* simplehash's own */
-}			CoveredEntry;
+} CoveredEntry;
 
 static inline uint32
 covered_hash_of(Covered row)
@@ -75,7 +75,7 @@ typedef struct ManyRow
 	char	   *printed;		/* of row_key */
 	IdemFireRow row;
 	IdemFireVerdict verdict;
-}			ManyRow;
+} ManyRow;
 
 typedef struct Many
 {
@@ -84,20 +84,20 @@ typedef struct Many
 	ManyRow    *rows;
 	Oid			id_type;
 	bool		has_text_twin;	/* ids came as text */
-}			Many;
+} Many;
 
 static int
 many_compare(const void *a, const void *b)
 {
-	return strcmp((*(ManyRow * const *) a)->printed,
-				  (*(ManyRow * const *) b)->printed);
+	return strcmp((*(ManyRow *const *) a)->printed,
+				  (*(ManyRow *const *) b)->printed);
 }
 
 /*
  * The ids, each once.
  */
 static void
-many_take_ids(Many * many, FunctionCallInfo fcinfo)
+many_take_ids(Many *many, FunctionCallInfo fcinfo)
 {
 	IdemTarget *target = many->fire.target;
 	ArrayType  *array;
@@ -163,7 +163,7 @@ many_take_ids(Many * many, FunctionCallInfo fcinfo)
  * ...) WITH ORDINALITY AS k (k1, ..., n)".
  */
 static void
-many_bind(Many * many, int *which, int n, Datum *args, Oid *types,
+many_bind(Many *many, int *which, int n, Datum *args, Oid *types,
 		  StringInfo from)
 {
 	IdemTarget *target = many->fire.target;
@@ -226,7 +226,7 @@ many_execute(const char *statement, int nargs, Oid *types, Datum *args)
  * Locks the rows that are there, in the order of their keys.
  */
 static void
-many_lock(Many * many)
+many_lock(Many *many)
 {
 	IdemFire   *fire = &many->fire;
 	IdemTarget *target = fire->target;
@@ -283,7 +283,7 @@ many_covers(const IdemIntent *intent, Oid relid, ItemPointer tid)
  * Writes rows that enter one state.
  */
 static void
-many_write(Many * many, int *which, int n, covered_hash * covered)
+many_write(Many *many, int *which, int n, covered_hash * covered)
 {
 	IdemFire   *fire = &many->fire;
 	IdemTarget *target = fire->target;
@@ -352,7 +352,7 @@ many_write(Many * many, int *which, int n, covered_hash * covered)
  * Judges what was locked, and writes what may move.
  */
 static void
-many_apply(Many * many)
+many_apply(Many *many)
 {
 	IdemFire   *fire = &many->fire;
 	covered_hash *covered = covered_create(CurrentMemoryContext, many->n,
@@ -440,7 +440,7 @@ idem_fire_many(PG_FUNCTION_ARGS)
 	fmgr_info(output, &print);
 	for (int i = 0; i < many.n; i++)
 	{
-		const		IdemFireVerdict *verdict = &many.rows[i].verdict;
+		const IdemFireVerdict *verdict = &many.rows[i].verdict;
 		Datum		values[5] = {0};
 		bool		nulls[5] = {false};
 

@@ -307,7 +307,7 @@ guard_refuse_insert(GuardCall *call, const char *label)
  */
 static bool
 guard_decide(GuardCall *call, ItemPointer tid, TupleTableSlot *old_slot,
-			 TupleTableSlot *new_slot, const Bitmapset * named,
+			 TupleTableSlot *new_slot, const Bitmapset *named,
 			 GuardDecision *decision, const IdemIntent **intent)
 {
 	IdemJudge  *judge = call->judge;

@@ -9,8 +9,10 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "common/jsonapi.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
 #include "utils/jsonfuncs.h"
@@ -34,23 +36,43 @@ static const struct config_enum_entry access_options[] = {
 };
 
 /*
+ * Whether idem.history can hold the text.  Outside a transaction it is only
+ * looked at as JSON: jsonb may report in ways that need one.
+ */
+static bool
+guc_is_jsonb(char *value)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool is_jsonb = true;
+
+	PG_TRY();
+	{
+		if (IsTransactionState())
+			(void) DirectFunctionCall1(jsonb_in, CStringGetDatum(value));
+		else
+			is_jsonb = pg_parse_json(IDEM_MAKE_JSON_LEX(cstring_to_text(value)),
+									 &nullSemAction) == JSON_SUCCESS;
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		is_jsonb = false;
+	}
+	PG_END_TRY();
+	return is_jsonb;
+}
+
+/*
  * The context is refused where it is set, since the write that would record it
  * is somebody else's code.
  */
 static bool
 guc_check_context(char **newval, void **extra, GucSource source)
 {
-	text	   *json;
-	JsonParseErrorType result;
-
-	if (*newval == NULL || (*newval)[0] == '\0')
+	if (*newval == NULL || (*newval)[0] == '\0' || guc_is_jsonb(*newval))
 		return true;
-	json = cstring_to_text(*newval);
-	result = pg_parse_json(IDEM_MAKE_JSON_LEX(json), &nullSemAction);
-	pfree(json);
-	if (result == JSON_SUCCESS)
-		return true;
-	GUC_check_errdetail("It must be JSON, or empty.");
+	GUC_check_errdetail("It must be JSON that jsonb can hold, or empty.");
 	return false;
 }
 

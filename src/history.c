@@ -62,7 +62,7 @@ typedef struct HistoryNote
 	char		status;			/* simplehash's own */
 	const char *event;			/* NULL: none was needed */
 	const IdemIntent *intent;	/* NULL: nobody fired it */
-}			HistoryNote;
+} HistoryNote;
 
 #define SH_PREFIX note
 #define SH_ELEMENT_TYPE HistoryNote
@@ -244,10 +244,10 @@ typedef struct History
 	bool		has_version;
 	IdemVersion version;
 	IdemHistoryWriter *writer;	/* NULL until there is a row */
-}			History;
+} History;
 
 static void
-history_begin(History * history, Relation rel, const IdemBinding *binding)
+history_begin(History *history, Relation rel, const IdemBinding *binding)
 {
 	memset(history, 0, sizeof(History));
 	history->binding = binding;
@@ -259,7 +259,7 @@ history_begin(History * history, Relation rel, const IdemBinding *binding)
 }
 
 static void
-history_record(History * history, TupleTableSlot *slot, char *from, char *to,
+history_record(History *history, TupleTableSlot *slot, char *from, char *to,
 			   const char *event, const IdemIntent *intent)
 {
 	IdemHistoryRow row = {.event = event,.from = from,.to = to};
@@ -344,7 +344,7 @@ history_row(Relation rel, HeapTuple old_tuple, HeapTuple new_tuple,
  * The event of a row that moved.  The note of it is used up.
  */
 static const char *
-history_event(History * history, TupleDesc desc, TupleTableSlot *old_slot,
+history_event(History *history, TupleDesc desc, TupleTableSlot *old_slot,
 			  int from, int to, const IdemIntent **intent)
 {
 	const IdemRule *rule = NULL;
@@ -393,7 +393,7 @@ history_rewind(Tuplestorestate *store)
  * One row that was written; old_slot is NULL for an insert.
  */
 static void
-history_changed_row(History * history, TupleDesc desc,
+history_changed_row(History *history, TupleDesc desc,
 					TupleTableSlot *old_slot, TupleTableSlot *new_slot)
 {
 	const IdemBinding *binding = history->binding;
@@ -628,6 +628,7 @@ idem_history(PG_FUNCTION_ARGS)
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	IdemTarget *target;
 	IdemTarget *key;
+	Oid			root;
 	Relation	rel;
 	IdemTable  *table;
 	Datum		values[IDEM_TARGET_MAXKEYS];
@@ -640,6 +641,7 @@ idem_history(PG_FUNCTION_ARGS)
 				 errmsg("argument \"table_name\" is missing"),
 				 errhidestmt(true)));
 	target = idem_target_open(PG_GETARG_OID(0), AccessShareLock);
+	root = target->relid;
 	idem_target_take_id(target, fcinfo, 1, values);
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 
@@ -654,7 +656,10 @@ idem_history(PG_FUNCTION_ARGS)
 	table = idem_table_get(rel, CurrentMemoryContext);
 	key = target;
 	for (int i = 0; i < table->nbindings; i++)
+	{
 		key = idem_history_key(key, table->bindings[i].column);
+		root = table->bindings[i].root;
+	}
 	if (key != target)
 	{
 		for (int i = 0, n = 0; i < target->nkeys; i++)
@@ -666,8 +671,8 @@ idem_history(PG_FUNCTION_ARGS)
 	table_close(rel, NoLock);
 
 	args[0] = JsonbPGetDatum(idem_target_print(key, values));
-	args[1] = CStringGetTextDatum(target->schema);
-	args[2] = CStringGetTextDatum(target->table);
+	args[1] = CStringGetTextDatum(get_namespace_name(get_rel_namespace(root)));
+	args[2] = CStringGetTextDatum(get_rel_name(root));
 	args[3] = Int64GetDatum(idem_history_hash(key, values,
 											  DatumGetJsonbP(args[0])));
 	idem_catalog_become(idem_catalog_owner(IDEM_REL_HISTORY), &saved);

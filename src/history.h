@@ -24,15 +24,15 @@ typedef struct IdemHistoryRow
 	text	   *key;
 	Jsonb	   *context;		/* NULL: the setting's */
 	TimestampTz at;
-}			IdemHistoryRow;
+} IdemHistoryRow;
 
 typedef struct IdemHistoryWriter IdemHistoryWriter;
 
 /* history_write.c */
-extern IdemHistoryWriter * idem_history_open(const IdemBinding *binding);
-extern void idem_history_add(IdemHistoryWriter * writer,
-							 const IdemHistoryRow * row);
-extern void idem_history_close(IdemHistoryWriter * writer);
+extern IdemHistoryWriter *idem_history_open(const IdemBinding *binding);
+extern void idem_history_add(IdemHistoryWriter *writer,
+							 const IdemHistoryRow *row);
+extern void idem_history_close(IdemHistoryWriter *writer);
 
 /* history.c */
 extern void idem_history_init(void);

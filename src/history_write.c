@@ -101,7 +101,7 @@ typedef struct Label
 {
 	char	   *label;
 	Datum		value;
-}			Label;
+} Label;
 
 struct IdemHistoryWriter
 {
@@ -157,7 +157,7 @@ history_is_plain(Relation rel)
 }
 
 static void
-history_set(IdemHistoryWriter * writer, int column, Datum value)
+history_set(IdemHistoryWriter *writer, int column, Datum value)
 {
 	writer->common[column] = value;
 	writer->null[column] = false;
@@ -199,7 +199,7 @@ idem_history_open(const IdemBinding *binding)
 }
 
 static void
-history_flush(IdemHistoryWriter * writer)
+history_flush(IdemHistoryWriter *writer)
 {
 	IdemIdentity saved;
 	MemoryContext caller;
@@ -236,7 +236,7 @@ history_flush(IdemHistoryWriter * writer)
 }
 
 static void
-history_insert_by_sql(IdemHistoryWriter * writer, Datum *values, bool *nulls)
+history_insert_by_sql(IdemHistoryWriter *writer, Datum *values, bool *nulls)
 {
 	static SPIPlanPtr plan = NULL;
 	IdemIdentity saved;
@@ -257,7 +257,7 @@ history_insert_by_sql(IdemHistoryWriter * writer, Datum *values, bool *nulls)
 }
 
 static Datum
-history_label(IdemHistoryWriter * writer, int which, const char *label)
+history_label(IdemHistoryWriter *writer, int which, const char *label)
 {
 	Label	   *kept = &writer->labels[which];
 
@@ -276,7 +276,7 @@ history_label(IdemHistoryWriter * writer, int which, const char *label)
  * Adds a row.  What it points to is copied.
  */
 void
-idem_history_add(IdemHistoryWriter * writer, const IdemHistoryRow * row)
+idem_history_add(IdemHistoryWriter *writer, const IdemHistoryRow *row)
 {
 	Datum		values[NCOLUMNS];
 	bool		nulls[NCOLUMNS];
@@ -352,7 +352,7 @@ idem_history_add(IdemHistoryWriter * writer, const IdemHistoryRow * row)
  * Writes what is left.
  */
 void
-idem_history_close(IdemHistoryWriter * writer)
+idem_history_close(IdemHistoryWriter *writer)
 {
 	history_flush(writer);
 	if (writer->bulk != NULL)

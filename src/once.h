@@ -60,7 +60,7 @@ typedef struct IdemMark
 	SubTransactionId made_in;
 	SubTransactionId settled_in;	/* invalid: pending */
 	struct IdemMark *former;	/* of the same key, settled before this one */
-}			IdemMark;
+} IdemMark;
 
 /* once_table.c */
 extern bool idem_once_is_ours(const Trigger *trigger);
@@ -80,11 +80,11 @@ extern IdemOutcome idem_mark_write(IdemStore *store,
 								   ItemPointer tid);
 extern IdemOutcome idem_mark_make(const IdemOnceTable *table, text *key,
 								  ItemPointer tid);
-extern IdemMark * idem_mark_find_pending(const IdemOnceTable *table,
-										 text *key);
+extern IdemMark *idem_mark_find_pending(const IdemOnceTable *table,
+										text *key);
 extern void idem_mark_enter(const IdemOnceTable *table, text *key,
 							ItemPointer tid, SubTransactionId made_in);
-extern void idem_mark_settle(IdemMark * mark);
+extern void idem_mark_settle(IdemMark *mark);
 extern void idem_mark_end_statement(bool release);
 extern void idem_mark_at_xact(XactEvent event);
 extern void idem_mark_at_subxact(SubXactEvent event, SubTransactionId subid,

@@ -162,7 +162,7 @@ mark_find(const IdemOnceTable *table, text *key)
 }
 
 static bool
-mark_is_pending(const IdemMark * mark)
+mark_is_pending(const IdemMark *mark)
 {
 	return mark->settled_in == InvalidSubTransactionId;
 }
@@ -179,7 +179,7 @@ idem_mark_find_pending(const IdemOnceTable *table, text *key)
 }
 
 static void
-mark_remove(IdemMark * mark)
+mark_remove(IdemMark *mark)
 {
 	MarkName	name = {.scope = mark->table->scope.name,.key = mark->key};
 	MarkEntry  *entry = marktable_lookup(marks, name);
@@ -198,7 +198,7 @@ mark_remove(IdemMark * mark)
 }
 
 static void
-mark_settle_in(IdemMark * mark, SubTransactionId subid)
+mark_settle_in(IdemMark *mark, SubTransactionId subid)
 {
 	npending--;
 	mark->settled_in = subid;
@@ -211,7 +211,7 @@ mark_settle_in(IdemMark * mark, SubTransactionId subid)
  * may be gone when this returns.
  */
 void
-idem_mark_settle(IdemMark * mark)
+idem_mark_settle(IdemMark *mark)
 {
 	mark_settle_in(mark, GetCurrentSubTransactionId());
 }
@@ -271,7 +271,7 @@ mark_is_like(const IdemRow *row)
  * Deletes the registry's row of a pending mark.
  */
 static void
-mark_release(IdemStore *store, IdemMark * mark)
+mark_release(IdemStore *store, IdemMark *mark)
 {
 	text	   *scope = mark->table->scope.name;
 	IdemRow		row;
@@ -435,7 +435,7 @@ marks_at_subxact(bool committed, SubTransactionId subid,
 	marktable_start_iterate(marks, &iterator);
 	while ((entry = marktable_iterate(marks, &iterator)) != NULL)
 	{
-		for (IdemMark * mark = entry->mark; mark != NULL; mark = mark->former)
+		for (IdemMark *mark = entry->mark; mark != NULL; mark = mark->former)
 		{
 			bool		undone = !committed && mark->made_in == subid;
 

@@ -122,6 +122,8 @@ UPDATE hi_t SET state = 'pending' WHERE id = 6;
 COMMIT;
 SET idem.context = 'no json';
 SET idem.context = '{"a": 1';
+SET idem.context = '{"a": "\u0000"}';
+SET idem.context = '[1e200000]';
 SET idem.context = '';
 UPDATE hi_t SET state = 'approved' WHERE id = 6;
 SELECT * FROM hi_new();
@@ -175,6 +177,7 @@ UPDATE hi_p2 SET state = 'approved' WHERE id = 1;
 UPDATE hi_p SET v = 3;
 SELECT * FROM hi_new();
 SELECT event, to_state FROM idem_history('hi_p', '{"id": 1, "state": "approved"}');
+SELECT event, to_state FROM idem_history('hi_p2', '{"id": 1, "state": "approved"}');
 -- inherited
 CREATE TABLE hi_i (id int PRIMARY KEY, state text NOT NULL, v int DEFAULT 0);
 CREATE TABLE hi_j (PRIMARY KEY (id)) INHERITS (hi_i);
