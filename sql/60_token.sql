@@ -9,15 +9,17 @@ CREATE TABLE idem.token (
 	used_at pg_catalog.timestamptz,
 	purpose pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
 	subject pg_catalog.text COLLATE pg_catalog."C",
-	fingerprint pg_catalog.bytea
+	fingerprint pg_catalog.bytea,
+	ends_older pg_catalog.timestamptz
 ) WITH (fillfactor = 50);
-CREATE INDEX token_subject ON idem.token (subject, purpose);
+CREATE INDEX token_subject ON idem.token (subject, purpose, ends_older);
 COMMENT ON TABLE idem.token IS 'one row per one-time token; written by the idem_token verbs only';
 COMMENT ON COLUMN idem.token.hash IS 'SHA-256 of the token; the token itself is stored nowhere';
 COMMENT ON COLUMN idem.token.expires_at IS 'from then on the token is not consumed any more; its row stays for 24 hours more';
 COMMENT ON COLUMN idem.token.used_at IS 'when it was consumed; NULL: not yet';
 COMMENT ON COLUMN idem.token.subject IS 'whose token it is; NULL: nobody''s';
 COMMENT ON COLUMN idem.token.fingerprint IS 'digest of the request that it was issued for or, without one, was consumed for';
+COMMENT ON COLUMN idem.token.ends_older IS 'tokens of this purpose and subject that were created before then count as expired; NULL: this one replaced none';
 
 CREATE FUNCTION idem_token_issue(
 	purpose pg_catalog.text,

@@ -435,8 +435,8 @@ idem_direct_note(IdemHints *hints, uint32 hash, ItemPointer tid)
 /*
  * Moves whenever any transaction ends.
  */
-static uint64
-direct_completions(void)
+uint64
+idem_direct_completions(void)
 {
 	return GetLatestSnapshot()->snapXactCompletionCount;
 }
@@ -464,9 +464,9 @@ idem_direct_probe(IdemDirect *table, const Datum *key, bool sure,
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
-		before = direct_completions();
+		before = idem_direct_completions();
 		tuple = direct_probe(table, key, values, nulls);
-	} while (tuple == NULL && direct_completions() != before);
+	} while (tuple == NULL && idem_direct_completions() != before);
 	return tuple;
 }
 

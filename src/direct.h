@@ -81,6 +81,7 @@ extern void idem_direct_expect_many(IdemDirect *table);
 extern void idem_direct_open_own(IdemDirect *table, IdemDirectKind *kind,
 								 LOCKMODE lockmode);
 extern void idem_direct_close_own(IdemDirect *table);
+extern uint64 idem_direct_completions(void);
 extern HeapTuple idem_direct_probe(IdemDirect *table, const Datum *key,
 								   bool sure, Datum *values, bool *nulls);
 extern HeapTuple idem_direct_fetch(IdemDirect *table, ItemPointer tid,

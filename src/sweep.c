@@ -103,7 +103,16 @@ static IdemSweepKind kinds[] =
 				"expires_at OPERATOR(pg_catalog.<=) $3"),
 	SWEEP_WHERE("token", IDEM_REL_TOKEN,
 				"expires_at OPERATOR(pg_catalog.<=)"
-				" ($3 OPERATOR(pg_catalog.-) '24 h'::pg_catalog.interval)"),
+				" ($3 OPERATOR(pg_catalog.-) '24 h'::pg_catalog.interval)"
+	/* one that ended older ones stays while these would count without it */
+				" AND (ends_older IS NULL OR NOT EXISTS ("
+				"SELECT FROM ONLY idem.token AS older"
+				" WHERE older.subject OPERATOR(pg_catalog.=) token.subject"
+				" AND older.purpose OPERATOR(pg_catalog.=) token.purpose"
+				" AND older.created_at OPERATOR(pg_catalog.<=) token.ends_older"
+				" AND older.hash OPERATOR(pg_catalog.<>) token.hash"
+				" AND older.used_at IS NULL"
+				" AND older.expires_at OPERATOR(pg_catalog.>) $3))"),
 	SWEEP_WHERE("lease", IDEM_REL_LEASE,
 				"until OPERATOR(pg_catalog.<=) ($3 OPERATOR(pg_catalog.-)"
 				" CASE WHEN released THEN '1 h'::pg_catalog.interval"

@@ -16,11 +16,19 @@
  * The row stays for 24 hours past its expiry, used or not.  It counts as
  * absent from then on, swept or not.
  *
- * Replacing needs more than one row.  Those who replace tokens of the same
- * purpose and subject do so one after the other, by a lock on the two, held to
- * the end of the transaction; so the later one finds what the earlier one
- * issued.  It does not sleep behind uses while it holds that lock, because a
- * user of the old token may go on to ask for a new one.
+ * Replacing touches no older token.  The new one carries a mark, ends_older:
+ * whatever token of its purpose and subject was created before that counts as
+ * expired, once the mark is committed (or the caller's own).  So those who
+ * replace, and those who use what is being replaced, neither wait for each
+ * other nor hold a lock: no deadlock, and no entry in the lock table for each
+ * subject.  Of any number that replace at once, all but the last created are
+ * expired by the others' marks, in whichever order they commit.  Order is that
+ * of created_at, and of the hash where that is equal; a new mark is later than
+ * all that its maker can see, also where the clock was set back.
+ *
+ * A use that was made before the mark was committed stands.  The mark is
+ * looked for again after the act, as the clock is.  A sweep leaves a mark for
+ * as long as there are tokens that only it lets expire.
  */
 #include "postgres.h"
 
@@ -28,14 +36,13 @@
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "common/hashfn.h"
 #include "common/sha2.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
-#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/fmgrprotos.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
@@ -54,12 +61,6 @@ PG_FUNCTION_INFO_V1(idem_token_peek);
 
 #define RETENTION			(24 * SECS_PER_HOUR * USECS_PER_SEC)
 
-/*
- * The lock of those who replace: an advisory one whose class is idem's own, so
- * that it meets none of the application's.
- */
-#define REPLACE_LOCK_CLASS	0x1DF
-
 /* columns of idem.token, in order */
 enum
 {
@@ -70,6 +71,7 @@ enum
 	COL_PURPOSE,
 	COL_SUBJECT,
 	COL_FINGERPRINT,
+	COL_ENDS_OLDER,
 	NCOLUMNS
 };
 
@@ -80,7 +82,8 @@ static const Oid column_types[NCOLUMNS] = {
 	[COL_USED_AT] = TIMESTAMPTZOID,
 	[COL_PURPOSE] = TEXTOID,
 	[COL_SUBJECT] = TEXTOID,
-	[COL_FINGERPRINT] = BYTEAOID
+	[COL_FINGERPRINT] = BYTEAOID,
+	[COL_ENDS_OLDER] = TIMESTAMPTZOID
 };
 
 static IdemDirectKind token_table = {
@@ -114,6 +117,20 @@ typedef enum TokenVerdict
 	TOKEN_UNKNOWN,
 	TOKEN_MISMATCH
 } TokenVerdict;
+
+/*
+ * As PreventCommandIfReadOnly(), but without the statement in the log: where
+ * a driver has put parameters into its text, there is a token in it.
+ */
+static void
+token_prevent_if_read_only(const char *verb)
+{
+	if (XactReadOnly)
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute %s in a read-only transaction", verb),
+				 errhidestmt(true)));
+}
 
 static void
 token_check_length(text *value, int max, const char *what)
@@ -212,6 +229,123 @@ token_mismatches(const TokenRow *row, const TokenBinding *binding)
 							 binding->fingerprint);
 }
 
+/*
+ * The index on (subject, purpose, ends_older).
+ */
+static Relation
+token_open_subject_index(Relation rel)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	ListCell   *lc;
+
+	foreach(lc, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		Form_pg_index form = index->rd_index;
+
+		if (form->indisvalid && form->indnkeyatts == 3 &&
+			form->indkey.values[0] == COL_SUBJECT + 1 &&
+			form->indkey.values[1] == COL_PURPOSE + 1 &&
+			form->indkey.values[2] == COL_ENDS_OLDER + 1)
+			return index;
+		index_close(index, AccessShareLock);
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("table \"idem.token\" has no index on (subject, purpose, ends_older)"),
+			 errhint("Create it anew."),
+			 errtable(rel),
+			 errhidestmt(true)));
+}
+
+/*
+ * Begins to read the tokens of a purpose and subject; with "since" only those
+ * whose mark is from then or later.
+ */
+static IndexScanDesc
+token_begin_scan(IdemDirect *table, Relation index, Datum purpose,
+				 Datum subject, const Datum *since, ScanKey skey)
+{
+	int			nkeys = since == NULL ? 2 : 3;
+	IndexScanDesc scan = IDEM_INDEX_BEGINSCAN(table->rel, index,
+											  &table->dirty, nkeys);
+
+	ScanKeyInit(&skey[0], 1, BTEqualStrategyNumber, F_TEXTEQ, subject);
+	ScanKeyInit(&skey[1], 2, BTEqualStrategyNumber, F_TEXTEQ, purpose);
+	if (since != NULL)
+		ScanKeyInit(&skey[2], 3, BTGreaterEqualStrategyNumber,
+					F_TIMESTAMPTZ_GE, *since);
+	index_rescan(scan, skey, nkeys, NULL, 0);
+	return scan;
+}
+
+/*
+ * Whether the mark of the row in the slot lets a token expire.
+ */
+static bool
+token_mark_ends(TupleTableSlot *slot, const TokenRow *row)
+{
+	Datum	   *values = slot->tts_values;
+	TimestampTz mark;
+	TimestampTz created = DatumGetTimestampTz(row->values[COL_CREATED_AT]);
+
+	slot_getallattrs(slot);
+	mark = DatumGetTimestampTz(values[COL_ENDS_OLDER]);
+	return mark > created ||
+		(mark == created &&
+		 DatumGetBool(DirectFunctionCall2(byteagt, values[COL_HASH],
+										  row->values[COL_HASH])));
+}
+
+/*
+ * Whether a newer token has taken the place of this one.  What another
+ * transaction is just issuing has not.  A mark that moves to another page
+ * meanwhile could be missed, as said at idem_direct_probe(): so "no" is sure
+ * only if no transaction ended during the look.
+ */
+static bool
+token_is_replaced(IdemDirect *table, const TokenRow *row)
+{
+	Relation	index;
+	IndexScanDesc scan;
+	ScanKeyData skey[3];
+	uint64		before;
+	bool		found = false;
+
+	if (row->nulls[COL_SUBJECT])
+		return false;
+	index = token_open_subject_index(table->rel);
+	scan = token_begin_scan(table, index, row->values[COL_PURPOSE],
+							row->values[COL_SUBJECT],
+							&row->values[COL_CREATED_AT], skey);
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		before = idem_direct_completions();
+		while (!found && index_getnext_slot(scan, ForwardScanDirection,
+											table->read_slot))
+			found = !TransactionIdIsValid(table->dirty.xmin) &&
+				token_mark_ends(table->read_slot, row);
+		if (found || idem_direct_completions() == before)
+			break;
+		index_rescan(scan, skey, 3, NULL, 0);
+	}
+	ExecClearTuple(table->read_slot);
+	index_endscan(scan);
+	index_close(index, NoLock);
+	return found;
+}
+
+/*
+ * Whether the token cannot be consumed any more.
+ */
+static bool
+token_is_over(IdemDirect *table, const TokenRow *row, TimestampTz now)
+{
+	return DatumGetTimestampTz(row->values[COL_EXPIRES_AT]) <= now ||
+		token_is_replaced(table, row);
+}
+
 static TokenVerdict
 token_judge(IdemDirect *table, bytea *hash, const TokenBinding *binding,
 			TimestampTz now, TokenRow *row)
@@ -222,7 +356,7 @@ token_judge(IdemDirect *table, bytea *hash, const TokenBinding *binding,
 		return TOKEN_MISMATCH;
 	if (!row->nulls[COL_USED_AT])
 		return TOKEN_REUSED;
-	if (DatumGetTimestampTz(row->values[COL_EXPIRES_AT]) <= now)
+	if (token_is_over(table, row, now))
 		return TOKEN_EXPIRED;
 	return TOKEN_CONSUMED;
 }
@@ -249,7 +383,7 @@ token_consume(IdemDirect *table, const TokenRow *judged,
 						   &idem_wait_forever) != IDEM_STORE_OK)
 		return false;
 
-	if (DatumGetTimestampTz(row.values[COL_EXPIRES_AT]) <= GetCurrentTimestamp())
+	if (token_is_over(table, &row, GetCurrentTimestamp()))
 	{
 		TokenRow	unused = *judged;
 
@@ -304,7 +438,7 @@ idem_token_use(PG_FUNCTION_ARGS)
 	IdemDirect	table;
 	TokenVerdict verdict;
 
-	PreventCommandIfReadOnly("idem_token_use()");
+	token_prevent_if_read_only("idem_token_use()");
 	PreventCommandIfParallelMode("idem_token_use()");
 	hash = token_get_hash(fcinfo);
 	token_get_binding(fcinfo, 1, &binding);
@@ -345,131 +479,33 @@ idem_token_peek(PG_FUNCTION_ARGS)
 }
 
 /*
- * The index on (subject, purpose).
+ * When a token that replaces is created: after all of its purpose and subject,
+ * those included that others are just issuing.
  */
-static Relation
-token_open_subject_index(Relation rel)
+static TimestampTz
+token_time_after_all(IdemDirect *table, const TokenBinding *binding,
+					 TimestampTz now)
 {
-	List	   *indexes = RelationGetIndexList(rel);
-	ListCell   *lc;
-
-	foreach(lc, indexes)
-	{
-		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
-		Form_pg_index form = index->rd_index;
-
-		if (form->indisvalid && form->indnkeyatts == 2 &&
-			form->indkey.values[0] == COL_SUBJECT + 1 &&
-			form->indkey.values[1] == COL_PURPOSE + 1)
-			return index;
-		index_close(index, AccessShareLock);
-	}
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("table \"idem.token\" has no index on (subject, purpose)"),
-			 errhint("Create it anew."),
-			 errtable(rel),
-			 errhidestmt(true)));
-}
-
-/*
- * The unused and unexpired tokens of the binding's purpose and subject, as
- * hashes.  If another transaction is just using one of them, only that one's
- * id in "user".
- */
-static List *
-token_find_live(IdemDirect *table, const TokenBinding *binding,
-				TransactionId *user)
-{
-	TimestampTz now = GetCurrentTimestamp();
 	Relation	index = token_open_subject_index(table->rel);
-	IndexScanDesc scan;
-	ScanKeyData skey[2];
-	List	   *live = NIL;
+	ScanKeyData skey[3];
+	IndexScanDesc scan = token_begin_scan(table, index,
+										  PointerGetDatum(binding->purpose),
+										  PointerGetDatum(binding->subject),
+										  NULL, skey);
 
-	ScanKeyInit(&skey[0], 1, BTEqualStrategyNumber, F_TEXTEQ,
-				PointerGetDatum(binding->subject));
-	ScanKeyInit(&skey[1], 2, BTEqualStrategyNumber, F_TEXTEQ,
-				PointerGetDatum(binding->purpose));
-	scan = IDEM_INDEX_BEGINSCAN(table->rel, index, &table->dirty, 2);
-	index_rescan(scan, skey, 2, NULL, 0);
-	*user = InvalidTransactionId;
 	while (index_getnext_slot(scan, ForwardScanDirection, table->read_slot))
 	{
-		Datum	   *values = table->read_slot->tts_values;
+		bool		isnull;
+		Datum		created = slot_getattr(table->read_slot,
+										   COL_CREATED_AT + 1, &isnull);
 
-		/* one that another transaction is just issuing is no older one */
-		if (TransactionIdIsValid(table->dirty.xmin))
-			continue;
-		slot_getallattrs(table->read_slot);
-		if (!table->read_slot->tts_isnull[COL_USED_AT] ||
-			DatumGetTimestampTz(values[COL_EXPIRES_AT]) <= now)
-			continue;
-		if (TransactionIdIsValid(table->dirty.xmax))
-		{
-			*user = table->dirty.xmax;
-			break;
-		}
-		live = lappend(live, DatumGetByteaPCopy(values[COL_HASH]));
+		if (now <= DatumGetTimestampTz(created))
+			now = DatumGetTimestampTz(created) + 1;
 	}
 	ExecClearTuple(table->read_slot);
 	index_endscan(scan);
 	index_close(index, NoLock);
-	return live;
-}
-
-/*
- * Lets one token expire now, unless it has been used.
- */
-static void
-token_kill(IdemDirect *table, bytea *hash)
-{
-	for (;;)
-	{
-		TimestampTz now = GetCurrentTimestamp();
-		TokenRow	row;
-
-		CHECK_FOR_INTERRUPTS();
-		if (!token_read(table, hash, now, &row) ||
-			!row.nulls[COL_USED_AT] ||
-			DatumGetTimestampTz(row.values[COL_EXPIRES_AT]) <= now)
-			return;
-		row.values[COL_EXPIRES_AT] = TimestampTzGetDatum(now);
-		if (idem_direct_update(table, &row.tid, row.values, row.nulls,
-							   &idem_wait_forever) == IDEM_STORE_OK)
-			return;
-	}
-}
-
-/*
- * Ends the life of all older tokens of the binding's purpose and subject.
- */
-static void
-token_replace(IdemDirect *table, const TokenBinding *binding)
-{
-	uint32		purpose = hash_bytes((unsigned char *) VARDATA_ANY(binding->purpose),
-									 VARSIZE_ANY_EXHDR(binding->purpose));
-	uint32		subject = hash_bytes((unsigned char *) VARDATA_ANY(binding->subject),
-									 VARSIZE_ANY_EXHDR(binding->subject));
-	LOCKTAG		tag;
-	List	   *live;
-	ListCell   *lc;
-
-	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, purpose, subject,
-						 REPLACE_LOCK_CLASS);
-	for (;;)
-	{
-		TransactionId user;
-
-		(void) LockAcquire(&tag, ExclusiveLock, false, false);
-		live = token_find_live(table, binding, &user);
-		if (!TransactionIdIsValid(user))
-			break;
-		LockRelease(&tag, ExclusiveLock, false);
-		XactLockTableWait(user, NULL, NULL, XLTW_None);
-	}
-	foreach(lc, live)
-		token_kill(table, (bytea *) lfirst(lc));
+	return now;
 }
 
 /*
@@ -486,7 +522,7 @@ idem_token_issue(PG_FUNCTION_ARGS)
 	TimestampTz now;
 	IdemDirect	table;
 
-	PreventCommandIfReadOnly("idem_token_issue()");
+	token_prevent_if_read_only("idem_token_issue()");
 	PreventCommandIfParallelMode("idem_token_issue()");
 	token_get_binding(fcinfo, 0, &binding);
 	if (PG_ARGISNULL(3))
@@ -504,19 +540,17 @@ idem_token_issue(PG_FUNCTION_ARGS)
 							   "ttl");
 
 	idem_direct_open_own(&table, &token_table, RowExclusiveLock);
-	if (replace)
-		token_replace(&table, &binding);
 
 	if (!pg_strong_random(secret, sizeof(secret)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not generate random values")));
+				 errmsg("could not generate random values"),
+				 errhidestmt(true)));
 	token = palloc(VARHDRSZ + IDEM_DIGEST_PRINT_LEN);
 	SET_VARSIZE(token, VARHDRSZ + IDEM_DIGEST_PRINT_LEN);
 	idem_digest_print(secret, VARDATA(token));
 	explicit_bzero(secret, sizeof(secret));
 
-	/* counted from here, not from before a sleep */
 	now = GetCurrentTimestamp();
 	memset(row.nulls, false, sizeof(row.nulls));
 	row.values[COL_HASH] = PointerGetDatum(token_hash(VARDATA(token)));
@@ -530,6 +564,13 @@ idem_token_issue(PG_FUNCTION_ARGS)
 	row.nulls[COL_SUBJECT] = binding.subject == NULL;
 	row.values[COL_FINGERPRINT] = PointerGetDatum(binding.fingerprint);
 	row.nulls[COL_FINGERPRINT] = binding.fingerprint == NULL;
+	row.nulls[COL_ENDS_OLDER] = !replace;
+	if (replace)
+	{
+		row.values[COL_CREATED_AT] =
+			TimestampTzGetDatum(token_time_after_all(&table, &binding, now));
+		row.values[COL_ENDS_OLDER] = row.values[COL_CREATED_AT];
+	}
 	if (idem_direct_insert(&table, row.values, row.nulls, &idem_wait_forever,
 						   &row.tid) != IDEM_STORE_OK)
 		elog(ERROR, "token is not unique");

@@ -36,8 +36,10 @@
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/fmgrprotos.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
+#include "utils/typcache.h"
 
 #include "catalog.h"
 #include "direct.h"
@@ -367,7 +369,9 @@ idem_window(PG_FUNCTION_ARGS)
 	Window		window = {.span = IDEM_ARG_INTERVAL(1)};
 	WindowVerdict verdict = {0};
 	IdemScope	scope;
+	Oid			rettype;
 	TupleDesc	desc;
+	HeapTuple	tuple;
 	Datum		values[3];
 	bool		nulls[3] = {false, false, false};
 
@@ -384,13 +388,19 @@ idem_window(PG_FUNCTION_ARGS)
 	window.key[1] = PointerGetDatum(IDEM_ARG_TEXT(0));
 	window_hit(&window, &verdict);
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE ||
-		desc->natts != 3)
+	/* without an expression in a fast-path call */
+	rettype = get_fn_expr_rettype(fcinfo->flinfo);
+	if (!OidIsValid(rettype))
+		rettype = get_func_rettype(fcinfo->flinfo->fn_oid);
+	desc = lookup_rowtype_tupdesc(rettype, -1);
+	if (desc->natts != lengthof(values))
 		elog(ERROR, "type idem_windowed does not have its declared columns");
 	values[0] = BoolGetDatum(verdict.allowed);
 	values[1] = Int32GetDatum(verdict.count);
 	nulls[1] = verdict.count < 0;
 	values[2] = Int32GetDatum(verdict.retry_after);
 	nulls[2] = verdict.allowed;
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+	tuple = heap_form_tuple(desc, values, nulls);
+	ReleaseTupleDesc(desc);
+	PG_RETURN_DATUM(HeapTupleGetDatum(tuple));
 }

@@ -75,7 +75,8 @@ SELECT col_type_is('idem', 'token', c, t, format('idem.token.%s is %s', c, t))
 FROM (VALUES
 	('hash', 'bytea'), ('created_at', 'timestamp with time zone'),
 	('expires_at', 'timestamp with time zone'), ('used_at', 'timestamp with time zone'),
-	('purpose', 'text'), ('subject', 'text'), ('fingerprint', 'bytea')) AS v (c, t);
+	('purpose', 'text'), ('subject', 'text'), ('fingerprint', 'bytea'),
+	('ends_older', 'timestamp with time zone')) AS v (c, t);
 SELECT col_is_pk('idem', 'token', 'hash', 'primary key of idem.token');
 
 SELECT col_type_is('idem', 'branch', c, t, format('idem.branch.%s is %s', c, t))

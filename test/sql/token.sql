@@ -78,6 +78,33 @@ SELECT idem_token_peek(:'one', 'reset', 'alice') AS one, idem_token_peek(:'two',
 SELECT idem_token_issue('reset', 'alice', replace => true) AS four, idem_token_issue('reset', 'alice', replace => true) AS five \gset
 SELECT idem_token_use(:'three', 'reset', 'alice') AS three, idem_token_use(:'four', 'reset', 'alice') AS four, idem_token_use(:'five', 'reset', 'alice') AS five;
 SELECT idem_token_issue('reset', 'alice', replace => false) IS NOT NULL AS a, idem_token_issue('reset', 'alice', replace => NULL) IS NOT NULL AS b;
+-- an older one in the same statement, and one created "later", before the clock was set back
+SELECT idem_token_issue('reset', 'carol') AS old \gset
+SELECT length(idem_token_issue('reset', 'carol', replace => true)) AS new, idem_token_use(:'old', 'reset', 'carol') AS old;
+RESET ROLE;
+UPDATE idem.token SET created_at = created_at + interval '1 h', ends_older = ends_older + interval '1 h' WHERE subject = 'carol';
+SELECT idem_token_issue('reset', 'carol', replace => true) AS new \gset
+SELECT count(*) FILTER (WHERE created_at >= ends_older) AS marks, count(*) AS tokens FROM idem.token WHERE subject = 'carol';
+SELECT idem_token_peek(:'old', 'reset', 'carol') AS old, idem_token_peek(:'new', 'reset', 'carol') AS new;
+-- of two that were created in one instant the one with the greater hash
+SELECT idem_token_issue('reset', 'dave', replace => true) AS a, idem_token_issue('reset', 'dave', replace => true) AS b \gset
+UPDATE idem.token SET created_at = '2020-01-01', ends_older = '2020-01-01' WHERE subject = 'dave';
+SELECT idem_token_peek(t, 'reset', 'dave') AS verdict
+FROM unnest(ARRAY[:'a', :'b']) AS t ORDER BY sha256(t::bytea);
+-- a short-lived one that replaced a long-lived one is not swept before that ends
+SELECT idem_token_issue('reset', 'erin', ttl => '1 year') AS old, idem_token_issue('reset', 'erin', replace => true) AS new \gset
+SELECT pg_temp.age(:'new', '25 h');
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+SELECT idem_token_peek(:'old', 'reset', 'erin') AS old, idem_token_peek(:'new', 'reset', 'erin') AS new;
+SELECT pg_temp.age(:'old', '1 h');
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+SELECT idem_token_peek(:'old', 'reset', 'erin') AS old;
+-- no lock for each subject
+BEGIN;
+SELECT count(idem_token_issue('many', n::text, replace => true)) FROM generate_series(1, 1000) AS n;
+SELECT count(*) < 20 AS few FROM pg_locks WHERE pid = pg_backend_pid();
+ROLLBACK;
+SET ROLE regress_idem_token;
 
 -- undone with the caller's work
 SELECT idem_token_issue('a', 'alice') AS t \gset
@@ -183,6 +210,11 @@ SELECT idem_token_use(:'t', 'a');
 BEGIN;
 DROP INDEX idem.token_subject;
 SELECT idem_token_issue('a', 'alice', replace => true);
+ROLLBACK;
+SELECT idem_token_issue('a', 'alice') AS t \gset
+BEGIN;
+DROP INDEX idem.token_subject;
+SELECT idem_token_use(:'t', 'a', 'alice');
 ROLLBACK;
 
 DELETE FROM idem.token;
