@@ -296,7 +296,7 @@ lease_acquire(Acquisition *a)
 	long		nap = FIRST_NAP;
 
 	idem_leases_open(&leases, RowExclusiveLock);
-	for (int rounds = 0;; rounds++)
+	for (;;)
 	{
 		TimestampTz until;
 		IdemStoreResult result;
