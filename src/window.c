@@ -285,7 +285,7 @@ window_hit(const Window *window, WindowVerdict *verdict)
 	uint32		hash = idem_direct_hash(&table, window->key);
 	uint64		epoch = idem_catalog_epoch(IDEM_REL_WINDOW_HIT);
 
-	for (int rounds = 0;; rounds++)
+	for (;;)
 	{
 		Datum		values[NCOLUMNS];
 		bool		nulls[NCOLUMNS];
