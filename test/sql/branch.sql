@@ -62,8 +62,10 @@ SET idem.branch_ttl = -1;
 SELECT idem_branch('ever', 'b', 'try'), idem_branch('ever', 'b', 'cancel');
 RESET idem.branch_ttl;
 SELECT saga, branch, expires_at - coalesce(confirmed_at, cancelled_at) AS kept FROM idem.branch WHERE saga IN ('ttl', 'ever') ORDER BY 1, 2;
+\set VERBOSITY sqlstate
 SET idem.branch_ttl = '-2 min';
 SET idem.branch_ttl = '400000 d';
+\set VERBOSITY terse
 UPDATE idem.branch SET expires_at = clock_timestamp() WHERE saga = 'ttl';
 SELECT idem_branch('ttl', 'b', 'cancel') AS afresh, idem_branch('ttl', 'c', 'try') AS afresh;
 SELECT idem_branch('ttl', 'b', 'try') AS suspended, idem_branch('ttl', 'c', 'confirm') AS run;
