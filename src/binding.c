@@ -310,7 +310,12 @@ binding_root(Relation rel, const IdemBinding *binding)
 	Oid			root = RelationGetRelid(rel);
 
 	if (rel->rd_rel->relispartition)
-		return llast_oid(get_partition_ancestors(root));
+	{
+		List	   *ancestors = get_partition_ancestors(root);
+
+		/* none while it is being detached concurrently */
+		return ancestors != NIL ? llast_oid(ancestors) : root;
+	}
 	if (binding->child)
 	{
 		Oid			parent = root;

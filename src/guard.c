@@ -37,9 +37,10 @@
  * delete, after insert.  PostgreSQL marks the deleted row as moved, so the
  * trigger after the delete knows it for sure; it keeps the row, and the next
  * insert into the same table by the same command at the same depth is its
- * arrival.  If what arrived is the row that was decided on, the decision
- * stands; if not, it is judged again.  A move that a trigger turned into a loss
- * leaves a row that no insert of a later command can claim.
+ * arrival, for each binding on its own.  If what arrived is the row that was
+ * decided on, the decision stands; if not, it is judged again.  A move that a
+ * trigger turned into a loss leaves a row that no insert of a later command can
+ * claim.
  */
 #include "postgres.h"
 
@@ -123,18 +124,19 @@ typedef struct GuardCall
 	struct GuardCall *next;		/* in live_calls */
 } GuardCall;
 
-/* a row on its way to another partition; of one trigger depth */
+/* a row on its way to another partition; of one binding and trigger depth */
 typedef struct GuardMove
 {
-	Oid			root;			/* invalid: none */
-	Oid			relid;			/* where it was */
+	Oid			root;
 	char		tag[NAMEDATALEN];
+	int			depth;
+	bool		filled;
+	Oid			relid;			/* where it was */
 	CommandId	command;
 	HeapTuple	row;
 	bool		decided;
 	GuardDecision decision;
 	struct GuardMove *next;
-	int			depth;
 } GuardMove;
 
 /* a row whose final image is still to be proven */
@@ -641,21 +643,24 @@ guard_after_update(GuardCall *call, TriggerData *trigdata)
 }
 
 /*
- * The slot of row moves of a trigger depth.
+ * The slot of row moves of a binding at a trigger depth.
  */
 static GuardMove *
-guard_move_at(int depth, bool create)
+guard_move_at(int depth, const IdemBinding *binding, bool create)
 {
 	GuardMove  *move;
 
 	for (move = moves; move != NULL; move = move->next)
 	{
-		if (move->depth == depth)
+		if (move->depth == depth && move->root == binding->root &&
+			strcmp(move->tag, binding->tag) == 0)
 			return move;
 	}
 	if (!create)
 		return NULL;
 	move = MemoryContextAllocZero(TopTransactionContext, sizeof(GuardMove));
+	move->root = binding->root;
+	strlcpy(move->tag, binding->tag, NAMEDATALEN);
 	move->depth = depth;
 	move->next = moves;
 	moves = move;
@@ -678,25 +683,24 @@ guard_after_delete(GuardCall *call, TriggerData *trigdata)
 	if (trigdata->tg_relation->rd_rel->relispartition &&
 		HeapTupleHeaderIndicatesMovedPartitions(old_tuple->t_data))
 	{
-		GuardMove  *move = guard_move_at(call->depth, true);
+		GuardMove  *move = guard_move_at(call->depth, binding, true);
 		GuardDecision *kept;
 		MemoryContext former;
 
-		if (OidIsValid(move->root))
+		if (move->filled)
 			heap_freetuple(move->row);
-		move->root = InvalidOid;
+		move->filled = false;
 		former = MemoryContextSwitchTo(TopTransactionContext);
 		move->row = heap_copytuple(old_tuple);
 		MemoryContextSwitchTo(former);
 		move->relid = call->judge->relid;
 		move->command = HeapTupleHeaderGetCmax(old_tuple->t_data);
-		strlcpy(move->tag, binding->tag, NAMEDATALEN);
 		kept = guard_recall(move->relid, binding->tag, call->depth,
 							old_tuple->t_self);
 		move->decided = kept != NULL;
 		if (kept != NULL)
 			move->decision = *kept;
-		move->root = binding->root;
+		move->filled = true;
 		return;
 	}
 
@@ -775,13 +779,12 @@ guard_after_insert(GuardCall *call, TriggerData *trigdata)
 
 	if (trigdata->tg_relation->rd_rel->relispartition && moves != NULL)
 	{
-		GuardMove  *move = guard_move_at(call->depth, false);
+		GuardMove  *move = guard_move_at(call->depth, binding, false);
 
-		if (move != NULL && move->root == binding->root &&
-			strcmp(move->tag, binding->tag) == 0 &&
+		if (move != NULL && move->filled &&
 			HeapTupleHeaderGetCmin(tuple->t_data) == move->command)
 		{
-			move->root = InvalidOid;
+			move->filled = false;
 			guard_arrive(call, trigdata, move);
 			return;
 		}

@@ -109,6 +109,32 @@ SELECT count(*) FROM pg_trigger WHERE tgrelid::regclass::text ~ '^gp_' AND tgnam
 DROP TABLE gp_t, gp_new, gp_rest;
 DROP FUNCTION gp_change, gp_lose, gp_nested;
 
+-- two columns of one table: each has its own arrival
+CREATE TABLE gp_two (id int, s1 text NOT NULL, s2 text NOT NULL, v int, k int, PRIMARY KEY (id, k)) PARTITION BY LIST (k);
+CREATE TABLE gp_two1 PARTITION OF gp_two FOR VALUES IN (1);
+CREATE TABLE gp_two2 PARTITION OF gp_two FOR VALUES IN (2);
+SELECT idem_attach('gp', 'gp_two', 's1', history => true), idem_attach('gp', 'gp_two', 's2', history => true);
+INSERT INTO gp_two VALUES (1, 'draft', 'draft', 1, 1), (2, 'draft', 'draft', 1, 1);
+UPDATE gp_two SET s1 = 'pending' WHERE id = 1;
+UPDATE gp_two SET k = 2;
+UPDATE gp_two SET k = 1, s2 = 'pending' WHERE id = 1;
+UPDATE gp_two SET k = 1, s1 = 'approved' WHERE id = 2;
+SELECT * FROM gp_two ORDER BY id;
+SELECT row_key, event, from_state, to_state FROM idem.history WHERE table_name = 'gp_two' ORDER BY seq;
+
+-- while a partition is being detached concurrently it has no ancestors
+UPDATE pg_inherits SET inhdetachpending = true WHERE inhrelid = 'gp_two2'::regclass;
+\c -
+\set SHOW_CONTEXT never
+UPDATE gp_two2 SET s1 = 'pending' WHERE id = 2;
+UPDATE gp_two2 SET s1 = 'done' WHERE id = 2;
+ALTER TABLE gp_two DETACH PARTITION gp_two2 FINALIZE;
+SELECT row_key, event, from_state, to_state FROM idem.history WHERE table_name = 'gp_two2' ORDER BY seq;
+DROP TABLE gp_two, gp_two2;
+ALTER TABLE idem.history DISABLE TRIGGER protected_row;
+DELETE FROM idem.history WHERE machine = 'gp';
+ALTER TABLE idem.history ENABLE TRIGGER protected_row;
+
 -- old-style inheritance: children are attached along, and rows are guarded
 -- whichever table a statement names
 CREATE TABLE gp_parent (id int PRIMARY KEY, state text, v int);
