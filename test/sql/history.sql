@@ -237,6 +237,25 @@ CREATE TRIGGER wrong BEFORE INSERT ON hi_n FOR EACH ROW EXECUTE FUNCTION idem_hi
 INSERT INTO hi_n VALUES (1, 'draft');
 SELECT idem_history_changed();
 
+-- a foreign key's action on a partitioned table, and on one with children
+CREATE TABLE hi_ref (state text PRIMARY KEY);
+INSERT INTO hi_ref VALUES ('draft'), ('pending'), ('approved');
+CREATE TABLE hi_fp (id int, state text DEFAULT 'draft' REFERENCES hi_ref ON DELETE SET DEFAULT ON UPDATE CASCADE,
+	v int DEFAULT 0, k int, PRIMARY KEY (id, k)) PARTITION BY LIST (k);
+CREATE TABLE hi_fp1 PARTITION OF hi_fp DEFAULT;
+CREATE TABLE hi_fi (id int PRIMARY KEY, state text DEFAULT 'draft' REFERENCES hi_ref ON DELETE SET DEFAULT ON UPDATE CASCADE, v int DEFAULT 0);
+CREATE TABLE hi_fi1 (PRIMARY KEY (id)) INHERITS (hi_fi);
+SELECT idem_attach('hi', 'hi_fp', 'state', history => true), idem_attach('hi', 'hi_fi', 'state', history => true);
+INSERT INTO hi_fp (id, k) VALUES (1, 1), (2, 1);
+INSERT INTO hi_fi (id) VALUES (1);
+UPDATE hi_fp SET state = 'pending' WHERE id = 1;
+UPDATE hi_fp SET state = 'approved' WHERE id = 1;
+UPDATE hi_fi SET state = 'pending';
+UPDATE hi_fi SET state = 'approved';
+DELETE FROM hi_ref WHERE state = 'approved';
+UPDATE hi_ref SET state = 'nowhere' WHERE state = 'draft';
+SELECT table_name, row_key, event, from_state, to_state FROM idem.history WHERE table_name ~ 'hi_f[pi]' AND from_state IS NOT NULL ORDER BY seq;
+DROP TABLE hi_fp, hi_fi, hi_fi1, hi_ref;
 -- a note tells of one step of a row alone
 INSERT INTO idem.machine (name) VALUES ('hn');
 INSERT INTO idem.state (machine, name, initial, final, self) VALUES
