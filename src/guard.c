@@ -634,7 +634,15 @@ guard_after_update(GuardCall *call, TriggerData *trigdata)
 	kept = guard_recall(call->judge->relid, binding->tag, call->depth,
 						old_tuple->t_self);
 	if (kept == NULL && !binding->overruled)
-		return;
+	{
+		Datum		value;
+		bool		isnull;
+
+		/* a foreign key's action: these triggers outlive its statement */
+		if (guard_state(call, trigdata->tg_trigslot, &value, &isnull) ==
+			guard_state(call, trigdata->tg_newslot, &value, &isnull))
+			return;
+	}
 	if (guard_prove(call, &old_tuple->t_self, kept, trigdata->tg_trigslot,
 					trigdata->tg_newslot, &decision, &intent) &&
 		binding->history && idem_taken_row != NULL)

@@ -12,11 +12,14 @@
  * Which event a row was moved by follows from its two states where one rule
  * alone leads from the one to the other.  Where several do, or a verb fired the
  * event, or no rule was needed, the guard has told before the update
- * (idem_taken_note), and what it told is kept here by the old row's key until
- * the statement trigger asks: deciding again might give another answer, since
- * guards may read what has changed meanwhile.  A note for a row that was then
- * suppressed is replaced by the next one for that row, and forgotten with the
- * transaction.
+ * (idem_taken_note), and what it told is kept here until the statement trigger
+ * asks: deciding again might give another answer, since guards may read what has
+ * changed meanwhile.  A note is kept by the old row's key, by its two states,
+ * and by the depth of triggers, so that it tells of that step alone: not of
+ * another one that the same row makes in a trigger, nor of what a later trigger
+ * made of it.  A note for a row that was then suppressed is replaced by the next
+ * one for the same step; notes of a statement that failed go with its
+ * subtransaction.
  */
 #include "postgres.h"
 
@@ -58,10 +61,11 @@ PG_FUNCTION_INFO_V1(idem_history);
 /* what the guard told of a row before its update */
 typedef struct HistoryNote
 {
-	uint64		hash;			/* of binding and old key; hash key */
+	uint64		hash;			/* of binding, depth, key, states; hash key */
 	char		status;			/* simplehash's own */
 	const char *event;			/* NULL: none was needed */
 	const IdemIntent *intent;	/* NULL: nobody fired it */
+	int			nestlevel;		/* of subtransactions */
 } HistoryNote;
 
 #define SH_PREFIX note
@@ -79,6 +83,7 @@ typedef struct HistoryNote
 static note_hash * notes = NULL;
 static MemoryContext notes_context = NULL;
 static char *last_event = NULL;
+static int	deepest_note = 0;	/* no note has a higher nestlevel */
 
 /*
  * The key that names rows in the history: the primary key without the state
@@ -171,32 +176,44 @@ idem_history_hash(const IdemTarget *key, const Datum *values, Jsonb *row_key)
 }
 
 static uint64
-history_hash(const IdemTarget *key, TupleDesc desc, const IdemBinding *binding,
-			 const Datum *values)
+history_hash_value(Form_pg_attribute att, Datum value, bool isnull,
+				   uint64 hash)
 {
+	if (isnull)
+		return hash_bytes_extended((const unsigned char *) "", 0, hash);
+	if (att->attbyval)
+		return hash_bytes_extended((unsigned char *) &value, sizeof(Datum),
+								   hash);
+	if (att->attlen == -1)
+	{
+		struct varlena *v = PG_DETOAST_DATUM_PACKED(value);
+
+		return hash_bytes_extended((unsigned char *) VARDATA_ANY(v),
+								   VARSIZE_ANY_EXHDR(v), hash);
+	}
+	return hash_bytes_extended((unsigned char *) DatumGetPointer(value),
+							   datumGetSize(value, false, att->attlen), hash);
+}
+
+/*
+ * What a note is kept by; the values are those of the key in the old row.
+ */
+static uint64
+history_hash(const IdemTarget *key, TupleDesc desc, const IdemBinding *binding,
+			 int depth, const Datum *values, NullableDatum from,
+			 NullableDatum to)
+{
+	Form_pg_attribute state = TupleDescAttr(desc, binding->column - 1);
 	uint64		hash = hash_bytes_extended((const unsigned char *) binding->tag,
 										   strlen(binding->tag), key->relid);
 
+	hash = hash_bytes_extended((const unsigned char *) &depth, sizeof(depth),
+							   hash);
 	for (int i = 0; i < key->nkeys; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, key->attnums[i] - 1);
-
-		if (att->attbyval)
-			hash = hash_bytes_extended((unsigned char *) &values[i],
-									   sizeof(Datum), hash);
-		else if (att->attlen == -1)
-		{
-			struct varlena *v = PG_DETOAST_DATUM_PACKED(values[i]);
-
-			hash = hash_bytes_extended((unsigned char *) VARDATA_ANY(v),
-									   VARSIZE_ANY_EXHDR(v), hash);
-		}
-		else
-			hash = hash_bytes_extended((unsigned char *) DatumGetPointer(values[i]),
-									   datumGetSize(values[i], false,
-													att->attlen), hash);
-	}
-	return hash;
+		hash = history_hash_value(TupleDescAttr(desc, key->attnums[i] - 1),
+								  values[i], false, hash);
+	hash = history_hash_value(state, from.value, from.isnull, hash);
+	return history_hash_value(state, to.value, to.isnull, hash);
 }
 
 /*
@@ -210,10 +227,14 @@ history_note(Relation rel, HeapTuple old_tuple, HeapTuple new_tuple,
 	IdemTarget *key = history_find_key(rel, binding);
 	TupleDesc	desc = RelationGetDescr(rel);
 	Datum		values[IDEM_TARGET_MAXKEYS];
+	NullableDatum from;
+	NullableDatum to;
 	HistoryNote *note;
 	bool		found;
 	bool		isnull;
 
+	from.value = heap_getattr(old_tuple, binding->column, desc, &from.isnull);
+	to.value = heap_getattr(new_tuple, binding->column, desc, &to.isnull);
 	for (int i = 0; i < key->nkeys; i++)
 		values[i] = heap_getattr(old_tuple, key->attnums[i], desc, &isnull);
 
@@ -223,15 +244,19 @@ history_note(Relation rel, HeapTuple old_tuple, HeapTuple new_tuple,
 											  "idem history notes",
 											  ALLOCSET_DEFAULT_SIZES);
 		last_event = NULL;
+		deepest_note = 0;
 		notes = note_create(notes_context, 64, NULL);
 	}
-	note = note_insert(notes, history_hash(key, desc, binding, values),
-					   &found);
+	note = note_insert(notes,
+					   history_hash(key, desc, binding, idem_taken_depth(),
+									values, from, to), &found);
 	if (event != NULL &&
 		(last_event == NULL || strcmp(last_event, event) != 0))
 		last_event = MemoryContextStrdup(notes_context, event);
 	note->event = event != NULL ? last_event : NULL;
 	note->intent = intent;
+	note->nestlevel = GetCurrentTransactionNestLevel();
+	deepest_note = Max(deepest_note, note->nestlevel);
 }
 
 /* what rows of one statement have in common */
@@ -341,34 +366,54 @@ history_row(Relation rel, HeapTuple old_tuple, HeapTuple new_tuple,
 }
 
 /*
+ * What the guard told of this step of the row, or NULL.
+ */
+static HistoryNote *
+history_find_note(History *history, TupleDesc desc, TupleTableSlot *old_slot,
+				  TupleTableSlot *new_slot)
+{
+	AttrNumber	column = history->binding->column;
+	int			depth = idem_taken_depth();
+	Datum		values[IDEM_TARGET_MAXKEYS];
+	NullableDatum from;
+	NullableDatum to;
+	HistoryNote *note = NULL;
+
+	if (notes == NULL || notes->members == 0)
+		return NULL;
+	history_key_values(history->key, old_slot, values);
+	from.value = slot_getattr(old_slot, column, &from.isnull);
+	to.value = slot_getattr(new_slot, column, &to.isnull);
+
+	/* triggers after a foreign key's action fire one level further out */
+	for (int i = 0; i < 2 && note == NULL; i++)
+		note = note_lookup(notes,
+						   history_hash(history->key, desc, history->binding,
+										depth + i, values, from, to));
+	return note;
+}
+
+/*
  * The event of a row that moved.  The note of it is used up.
  */
 static const char *
 history_event(History *history, TupleDesc desc, TupleTableSlot *old_slot,
-			  int from, int to, const IdemIntent **intent)
+			  TupleTableSlot *new_slot, int from, int to,
+			  const IdemIntent **intent)
 {
 	const IdemRule *rule = NULL;
+	HistoryNote *note = history_find_note(history, desc, old_slot, new_slot);
 	bool		many;
 
 	*intent = NULL;
-	if (notes != NULL && notes->members > 0)
+	if (note != NULL)
 	{
-		Datum		values[IDEM_TARGET_MAXKEYS];
-		HistoryNote *note;
-		uint64		hash;
+		const char *event = note->event;
 
-		history_key_values(history->key, old_slot, values);
-		hash = history_hash(history->key, desc, history->binding, values);
-		note = note_lookup(notes, hash);
-		if (note != NULL)
-		{
-			const char *event = note->event;
-
-			if (note->intent != NULL && idem_taken_is_live(note->intent))
-				*intent = note->intent;
-			note_delete(notes, hash);
-			return event;
-		}
+		if (note->intent != NULL && idem_taken_is_live(note->intent))
+			*intent = note->intent;
+		note_delete(notes, note->hash);
+		return event;
 	}
 	if (to >= 0)
 		rule = idem_machine_pair(history->machine, from, to, &many);
@@ -429,19 +474,12 @@ history_changed_row(History *history, TupleDesc desc,
 									  old_null);
 		if (from == to && from >= 0)
 		{
-			HistoryNote *note;
-			Datum		values[IDEM_TARGET_MAXKEYS];
-
-			if (notes == NULL ||
-				history->machine->states[to].self != IDEM_SELF_REENTER)
-				return;
-			history_key_values(history->key, old_slot, values);
-			note = note_lookup(notes, history_hash(history->key, desc,
-												   binding, values));
-			if (note == NULL)
+			if (history->machine->states[to].self != IDEM_SELF_REENTER ||
+				history_find_note(history, desc, old_slot, new_slot) == NULL)
 				return;
 		}
-		event = history_event(history, desc, old_slot, from, to, &intent);
+		event = history_event(history, desc, old_slot, new_slot, from, to,
+							  &intent);
 	}
 	history_record(history, new_slot,
 				   old_null ? NULL : idem_binding_label(binding, old_value),
@@ -706,6 +744,30 @@ history_transaction_ends(XactEvent event, void *arg)
 }
 
 /*
+ * Notes of a subtransaction that is undone go.  One that is released has none
+ * left: the statement trigger has used them up.
+ */
+static void
+history_subtransaction_ends(SubXactEvent event, SubTransactionId mine,
+							SubTransactionId parent, void *arg)
+{
+	int			level = GetCurrentTransactionNestLevel();
+	note_iterator iterator;
+	HistoryNote *note;
+
+	if (event != SUBXACT_EVENT_ABORT_SUB || notes == NULL ||
+		deepest_note < level)
+		return;
+	note_start_iterate(notes, &iterator);
+	while ((note = note_iterate(notes, &iterator)) != NULL)
+	{
+		if (note->nestlevel >= level)
+			note_delete(notes, note->hash);
+	}
+	deepest_note = level - 1;
+}
+
+/*
  * Called once, when the library is loaded.
  */
 void
@@ -714,4 +776,5 @@ idem_history_init(void)
 	idem_taken_note = history_note;
 	idem_taken_row = history_row;
 	RegisterXactCallback(history_transaction_ends, NULL);
+	RegisterSubXactCallback(history_subtransaction_ends, NULL);
 }

@@ -46,10 +46,12 @@ idem_taken_begin(IdemIntent *intent)
 	intents = intent;
 }
 
+/*
+ * What began later has ended, or failed, by now.
+ */
 void
 idem_taken_end(IdemIntent *intent)
 {
-	Assert(intents == intent);
 	intents = intent->outer;
 }
 

@@ -231,12 +231,17 @@ tick_handle(void *arg)
 }
 
 /*
- * An IdemExpected that keeps what happened.
+ * An IdemExpected that keeps what happened.  A real cancel ends the tick; who
+ * raises that error, or one that tells of a lack of resources, in a guard or a
+ * trigger must not stop the timers of others.  What ends the session is FATAL
+ * and does not come here.
  */
 static bool
 tick_tolerates(const ErrorData *error)
 {
-	if (!idem_try_tolerates(error))
+	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED &&
+		error->funcname != NULL &&
+		strcmp(error->funcname, "ProcessInterrupts") == 0)
 		return false;
 	tick_error = MemoryContextStrdup(TopTransactionContext,
 									 psprintf("%s: %s",
@@ -311,27 +316,16 @@ tick_load(HeapTuple tuple, TupleDesc desc, Timer *timer)
 }
 
 /*
- * idem_tick(max_rows) -> SETOF (table_name, row_key, event, outcome)
+ * Fires what is due, and tells of it.
  */
-Datum
-idem_tick(PG_FUNCTION_ARGS)
+static void
+tick_run(ReturnSetInfo *rsinfo, int64 left)
 {
 	static SPIPlanPtr select_plan = NULL;
 	static const Oid types[] = {TIMESTAMPTZOID, INT8OID};
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	int64		left = PG_ARGISNULL(0) ? PG_INT64_MAX : PG_GETARG_INT32(0);
 	Datum		args[2];
 	SPITupleTable *table;
 	uint64		n;
-
-	if (left <= 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"max_rows\" must be greater than zero"),
-				 errhidestmt(true)));
-	PreventCommandIfReadOnly("idem_tick()");
-	PreventCommandIfParallelMode("idem_tick()");
-	InitMaterializedSRF(fcinfo, 0);
 
 	SPI_connect();
 	args[0] = TimestampTzGetDatum(GetCurrentTimestamp());
@@ -359,5 +353,42 @@ idem_tick(PG_FUNCTION_ARGS)
 							 nulls);
 	}
 	SPI_finish();
+}
+
+/*
+ * idem_tick(max_rows) -> SETOF (table_name, row_key, event, outcome)
+ */
+Datum
+idem_tick(PG_FUNCTION_ARGS)
+{
+	int64		left = PG_ARGISNULL(0) ? PG_INT64_MAX : PG_GETARG_INT32(0);
+	static bool running = false;
+
+	if (left <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"max_rows\" must be greater than zero"),
+				 errhidestmt(true)));
+	PreventCommandIfReadOnly("idem_tick()");
+	PreventCommandIfParallelMode("idem_tick()");
+	/* its own locks would not keep it from the timers that it is at */
+	if (running)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("idem_tick() cannot be called within itself"),
+				 errhint("Do not call it in a guard or a trigger."),
+				 errhidestmt(true)));
+	InitMaterializedSRF(fcinfo, 0);
+
+	running = true;
+	PG_TRY();
+	{
+		tick_run((ReturnSetInfo *) fcinfo->resultinfo, left);
+	}
+	PG_FINALLY();
+	{
+		running = false;
+	}
+	PG_END_TRY();
 	PG_RETURN_NULL();
 }

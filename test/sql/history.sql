@@ -237,6 +237,84 @@ CREATE TRIGGER wrong BEFORE INSERT ON hi_n FOR EACH ROW EXECUTE FUNCTION idem_hi
 INSERT INTO hi_n VALUES (1, 'draft');
 SELECT idem_history_changed();
 
+-- a foreign key's action on a partitioned table, and on one with children
+CREATE TABLE hi_ref (state text PRIMARY KEY);
+INSERT INTO hi_ref VALUES ('draft'), ('pending'), ('approved');
+CREATE TABLE hi_fp (id int, state text DEFAULT 'draft' REFERENCES hi_ref ON DELETE SET DEFAULT ON UPDATE CASCADE,
+	v int DEFAULT 0, k int, PRIMARY KEY (id, k)) PARTITION BY LIST (k);
+CREATE TABLE hi_fp1 PARTITION OF hi_fp DEFAULT;
+CREATE TABLE hi_fi (id int PRIMARY KEY, state text DEFAULT 'draft' REFERENCES hi_ref ON DELETE SET DEFAULT ON UPDATE CASCADE, v int DEFAULT 0);
+CREATE TABLE hi_fi1 (PRIMARY KEY (id)) INHERITS (hi_fi);
+SELECT idem_attach('hi', 'hi_fp', 'state', history => true), idem_attach('hi', 'hi_fi', 'state', history => true);
+INSERT INTO hi_fp (id, k) VALUES (1, 1), (2, 1);
+INSERT INTO hi_fi (id) VALUES (1);
+UPDATE hi_fp SET state = 'pending' WHERE id = 1;
+UPDATE hi_fp SET state = 'approved' WHERE id = 1;
+UPDATE hi_fi SET state = 'pending';
+UPDATE hi_fi SET state = 'approved';
+DELETE FROM hi_ref WHERE state = 'approved';
+UPDATE hi_ref SET state = 'nowhere' WHERE state = 'draft';
+SELECT table_name, row_key, event, from_state, to_state FROM idem.history WHERE table_name ~ 'hi_f[pi]' AND from_state IS NOT NULL ORDER BY seq;
+DROP TABLE hi_fp, hi_fi, hi_fi1, hi_ref;
+-- a note tells of one step of a row alone
+INSERT INTO idem.machine (name) VALUES ('hn');
+INSERT INTO idem.state (machine, name, initial, final, self) VALUES
+	('hn', 'a', true, false, 'noop'), ('hn', 'b', false, false, 'noop'), ('hn', 'c', false, false, 'noop');
+INSERT INTO idem.transition (machine, event, from_state, to_state, priority, guard) VALUES
+	('hn', 'e1', 'a', 'b', 1, 'new.v < 10'), ('hn', 'e2', 'a', 'b', 2, NULL), ('hn', 'e3', 'a', 'c', 3, NULL),
+	('hn', 'e4', 'b', 'c', 4, NULL), ('hn', 'back1', 'c', 'a', 5, 'new.v > 10'), ('hn', 'back2', 'c', 'a', 6, NULL);
+CREATE TABLE hn_state (state text PRIMARY KEY);
+INSERT INTO hn_state VALUES ('a'), ('b'), ('c');
+CREATE TABLE hn_t (id int PRIMARY KEY, state text NOT NULL DEFAULT 'a' REFERENCES hn_state ON DELETE SET DEFAULT,
+	v int NOT NULL DEFAULT 0 CHECK (v <> 99));
+SELECT idem_attach('hn', 'hn_t', 'state', history => true);
+INSERT INTO hn_t SELECT generate_series(1, 5);
+-- an update that failed, then another
+BEGIN;
+SAVEPOINT s;
+UPDATE hn_t SET state = 'b', v = 99 WHERE id = 1;
+ROLLBACK TO s;
+UPDATE hn_t SET state = 'c' WHERE id = 1;
+COMMIT;
+SELECT event, from_state, to_state FROM idem_history('hn_t', 1) WHERE from_state IS NOT NULL;
+-- a savepoint that was released
+BEGIN;
+SAVEPOINT s;
+UPDATE hn_t SET state = 'b', v = 11 WHERE id = 2;
+RELEASE s;
+COMMIT;
+SELECT event, from_state, to_state FROM idem_history('hn_t', 2) WHERE from_state IS NOT NULL;
+-- a later trigger makes another step of it
+CREATE FUNCTION hn_other() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF new.id = 3 THEN new.state := 'c'; END IF;
+	RETURN new;
+END $$;
+CREATE TRIGGER "~zzz" BEFORE UPDATE ON hn_t FOR EACH ROW EXECUTE FUNCTION hn_other();
+UPDATE hn_t SET state = 'b' WHERE id = 3;
+SELECT event, from_state, to_state FROM idem_history('hn_t', 3) WHERE from_state IS NOT NULL;
+DROP TRIGGER "~zzz" ON hn_t;
+-- a trigger after the update moves the row on
+CREATE FUNCTION hn_on() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF new.state = 'b' THEN UPDATE hn_t SET state = 'c' WHERE id = new.id; END IF;
+	RETURN NULL;
+END $$;
+CREATE TRIGGER moves_on AFTER UPDATE ON hn_t FOR EACH ROW EXECUTE FUNCTION hn_on();
+SELECT outcome FROM idem_fire('hn_t', 4, 'e2', key => 'outer', context => '{"out": 1}');
+SELECT h.event, h.from_state, h.to_state, h.key, h.context FROM idem_history('hn_t', 4) AS h WHERE h.from_state IS NOT NULL ORDER BY h.event;
+DROP TRIGGER moves_on ON hn_t;
+-- a foreign key's action
+DELETE FROM hn_state WHERE state = 'c';
+SELECT row_key, event, from_state, to_state FROM idem.history WHERE machine = 'hn' AND to_state = 'a' AND from_state IS NOT NULL ORDER BY row_key;
+DELETE FROM idem.key WHERE key = 'outer';
+DROP TABLE hn_t, hn_state;
+DROP FUNCTION hn_other, hn_on;
+ALTER TABLE idem.history DISABLE TRIGGER protected_row;
+DELETE FROM idem.history WHERE machine = 'hn';
+ALTER TABLE idem.history ENABLE TRIGGER protected_row;
+DELETE FROM idem.machine WHERE name = 'hn';
+
 DROP FUNCTION hi_new();
 DROP TABLE hi_seen, hi_t, hi_fk, hi_state, hi_v, hi_k, hi_p, hi_j, hi_i, hi_n;
 DROP FUNCTION hi_skip, hi_along, hi_tell;

@@ -119,6 +119,36 @@ SELECT table_name, row_key, event, outcome FROM idem_tick() ORDER BY row_key;
 SELECT * FROM ti_timer WHERE table_name = 'ti_p';
 SELECT row_key, event, from_state, to_state FROM idem.history WHERE table_name = 'ti_p' ORDER BY seq;
 
+-- what a table's owner raises does not stop the timers of others, whatever it says
+SET ROLE regress_idem_tick_owner;
+CREATE TABLE ti_bad (id int PRIMARY KEY, state text NOT NULL DEFAULT 'draft', n int DEFAULT 1);
+CREATE TABLE ti_good (id int PRIMARY KEY, state text NOT NULL DEFAULT 'draft', n int DEFAULT 1);
+SELECT idem_attach('ti', 'ti_bad', 'state', history => true), idem_attach('ti', 'ti_good', 'state', history => true);
+CREATE FUNCTION ti_raise() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF new.id = 4 THEN
+		PERFORM idem_tick();
+	ELSE
+		RAISE EXCEPTION 'raised' USING ERRCODE = (ARRAY['53100', '57014', '57P01'])[new.id];
+	END IF;
+	RETURN new;
+END $$;
+INSERT INTO ti_bad SELECT generate_series(1, 4);
+INSERT INTO ti_good VALUES (1);
+UPDATE ti_bad SET state = 'pending';
+UPDATE ti_good SET state = 'pending';
+CREATE TRIGGER raises BEFORE UPDATE ON ti_bad FOR EACH ROW EXECUTE FUNCTION ti_raise();
+RESET ROLE;
+UPDATE idem.timer SET due = '2000-01-01'::timestamptz + (row_key ->> 'id')::int * interval '1 min' WHERE table_name = 'ti_bad';
+SELECT ti_pass('35 min');
+UPDATE ti_good SET n = 2;
+SET client_min_messages = warning;
+SELECT table_name, row_key, event, outcome FROM idem_tick() WHERE table_name ~ 'ti_(bad|good)';
+SET client_min_messages = error;
+SELECT row_key, state, tries FROM ti_timer WHERE table_name = 'ti_bad' ORDER BY row_key;
+DROP TABLE ti_bad, ti_good;
+DROP FUNCTION ti_raise;
+
 DROP VIEW ti_timer;
 DROP TABLE ti_t, ti_p;
 DROP FUNCTION ti_pass, ti_who;
