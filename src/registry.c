@@ -394,7 +394,16 @@ registry_restamp(IdemStore *store, const IdemRequest *request, bool there,
 
 	registry_stamp(request, now, &fresh);
 	if (registry_write(store, request, row, &fresh) != IDEM_STORE_OK)
-		elog(ERROR, "idem claim was changed by its own transaction");
+	{
+		/* nobody else can change it; the SQL way takes 40001 for a change */
+		if (!IsolationUsesXactSnapshot())
+			elog(ERROR, "idem claim was changed by its own transaction");
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access among claims of idem keys"),
+				 errhint("The transaction might succeed if retried."),
+				 errhidestmt(true)));
+	}
 	if (!row->nulls[IDEM_COL_FENCE])
 		idem_session_give_up(DatumGetInt64(row->values[IDEM_COL_FENCE]));
 	*row = fresh;
