@@ -401,8 +401,7 @@ idem_act_apply(const IdemAct *act)
 		act_check_size(&scope, VARSIZE_ANY_EXHDR(act->step), "step");
 	if (act->progress != NULL)
 		act_check_size(&scope, VARSIZE_ANY(act->progress), "progress");
-	PreventCommandIfReadOnly(verb_names[act->verb]);
-	PreventCommandIfParallelMode(verb_names[act->verb]);
+	idem_require_writable(verb_names[act->verb]);
 
 	idem_store_open(&store, RowExclusiveLock);
 	claim = idem_claims_find(scope.name, act->key);

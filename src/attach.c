@@ -625,7 +625,7 @@ idem_attach(PG_FUNCTION_ARGS)
 					 errmsg("argument \"keep\" must be a time to come"),
 					 errhidestmt(true)));
 	}
-	PreventCommandIfReadOnly("idem_attach()");
+	idem_require_writable("idem_attach()");
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
@@ -727,7 +727,7 @@ idem_detach(PG_FUNCTION_ARGS)
 	attach_require(fcinfo, 1, "column_name");
 	relid = PG_GETARG_OID(0);
 	column = pstrdup(NameStr(*PG_GETARG_NAME(1)));
-	PreventCommandIfReadOnly("idem_detach()");
+	idem_require_writable("idem_detach()");
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");

@@ -270,8 +270,7 @@ idem_branch(PG_FUNCTION_ARGS)
 	Datum		key[NKEYS];
 	BranchVerdict verdict;
 
-	PreventCommandIfReadOnly("idem_branch()");
-	PreventCommandIfParallelMode("idem_branch()");
+	idem_require_writable("idem_branch()");
 	branch_check_name(saga, "saga");
 	branch_check_name(branch, "branch");
 	op = branch_parse_op(IDEM_ARG_TEXT(2));

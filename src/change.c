@@ -480,7 +480,7 @@ change_begin(Change *change, FunctionCallInfo fcinfo, const char *verb)
 		change_missing_argument("table_name", ERRCODE_IDEM_BAD_ARGUMENT);
 	if (PG_ARGISNULL(2))
 		change_missing_argument("version", ERRCODE_IDEM_VERSION_MISSING);
-	PreventCommandIfReadOnly(verb);
+	idem_require_writable(verb);
 	change->verb = verb;
 	change->version = change->done_version = PG_GETARG_INT64(2);
 	change->target = idem_target_open(PG_GETARG_OID(0), RowExclusiveLock);

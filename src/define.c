@@ -553,8 +553,7 @@ idem_define(PG_FUNCTION_ARGS)
 	idem_machine_check_name("machine", machine);
 	new = idem_definition_parse(machine,
 								text_to_cstring(PG_GETARG_TEXT_PP(1)));
-	PreventCommandIfReadOnly("idem_define()");
-	PreventCommandIfParallelMode("idem_define()");
+	idem_require_writable("idem_define()");
 
 	/* what stands already is left alone, without a lock */
 	old = idem_definition_read(machine);

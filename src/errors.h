@@ -31,4 +31,6 @@
 /* the developer's mistake: unfinished claim, undeclared scope, oversize */
 #define ERRCODE_IDEM_MISUSE			MAKE_SQLSTATE('I','D','5','0','0')
 
+extern void idem_require_writable(const char *verb);
+
 #endif							/* IDEM_ERRORS_H */

@@ -714,8 +714,7 @@ fire_call(FunctionCallInfo fcinfo, const char *verb, bool raise)
 	IdemFireVerdict verdict;
 	Datum		id[IDEM_TARGET_MAXKEYS + 1];
 
-	PreventCommandIfReadOnly(verb);
-	PreventCommandIfParallelMode(verb);
+	idem_require_writable(verb);
 	idem_fire_prepare(&fire, fcinfo, RowExclusiveLock);
 	idem_target_take_id(fire.target, fcinfo, 1, id);
 

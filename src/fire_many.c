@@ -422,8 +422,7 @@ idem_fire_many(PG_FUNCTION_ARGS)
 	bool		is_varlena;
 	FmgrInfo	print;
 
-	PreventCommandIfReadOnly("idem_fire_many()");
-	PreventCommandIfParallelMode("idem_fire_many()");
+	idem_require_writable("idem_fire_many()");
 	idem_fire_prepare(&many.fire, fcinfo, RowExclusiveLock);
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	many_take_ids(&many, fcinfo);

@@ -129,13 +129,6 @@ lease_arg_fence(FunctionCallInfo fcinfo, int n)
 	return PG_GETARG_INT64(n);
 }
 
-static void
-lease_prevent(const char *verb)
-{
-	PreventCommandIfReadOnly(verb);
-	PreventCommandIfParallelMode(verb);
-}
-
 static Datum
 lease_pack(FunctionCallInfo fcinfo, int natts, Datum *values, bool *nulls)
 {
@@ -339,7 +332,7 @@ idem_lease_acquire(PG_FUNCTION_ARGS)
 	a.owner = IDEM_ARG_TEXT(3);
 	if (a.owner != NULL)
 		lease_check_text(a.owner, "owner");
-	lease_prevent("idem_lease_acquire()");
+	idem_require_writable("idem_lease_acquire()");
 
 	lease_acquire(&a);
 	values[0] = BoolGetDatum(a.run);
@@ -383,7 +376,7 @@ idem_lease_renew(PG_FUNCTION_ARGS)
 	Datum		values[2] = {0};
 	bool		nulls[2] = {false, true};
 
-	lease_prevent("idem_lease_renew()");
+	idem_require_writable("idem_lease_renew()");
 	idem_leases_open(&leases, RowExclusiveLock);
 	while (!renewed && lease_find(&leases, name, fence, &lease) &&
 		   !lease.released)
@@ -443,7 +436,7 @@ idem_lease_release(PG_FUNCTION_ARGS)
 	IdemLease	lease;
 	bool		released = false;
 
-	lease_prevent("idem_lease_release()");
+	idem_require_writable("idem_lease_release()");
 	idem_leases_open(&leases, RowExclusiveLock);
 	while (!released && lease_find(&leases, name, fence, &lease))
 	{
@@ -493,7 +486,7 @@ idem_lease_guard(PG_FUNCTION_ARGS)
 	IdemLeases	leases;
 	IdemLease	lease;
 
-	lease_prevent("idem_lease_guard()");
+	idem_require_writable("idem_lease_guard()");
 	idem_leases_open(&leases, RowShareLock);
 	do
 	{
@@ -521,7 +514,7 @@ idem_lease_break(PG_FUNCTION_ARGS)
 	IdemLeases	leases;
 	IdemLease	lease;
 
-	lease_prevent("idem_lease_break()");
+	idem_require_writable("idem_lease_break()");
 	idem_leases_open(&leases, RowExclusiveLock);
 	for (;;)
 	{

@@ -498,8 +498,7 @@ idem_attach_once(PG_FUNCTION_ARGS)
 		attach_report_missing("table_name");
 	if (PG_ARGISNULL(1))
 		attach_report_missing("columns");
-	PreventCommandIfReadOnly("idem_attach_once()");
-	PreventCommandIfParallelMode("idem_attach_once()");
+	idem_require_writable("idem_attach_once()");
 
 	relid = PG_GETARG_OID(0);
 	rel = attach_open(relid);
@@ -546,8 +545,7 @@ idem_detach_once(PG_FUNCTION_ARGS)
 
 	if (PG_ARGISNULL(0))
 		attach_report_missing("table_name");
-	PreventCommandIfReadOnly("idem_detach_once()");
-	PreventCommandIfParallelMode("idem_detach_once()");
+	idem_require_writable("idem_detach_once()");
 
 	rel = attach_open(PG_GETARG_OID(0));
 	table = attach_table_name(rel);

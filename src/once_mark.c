@@ -120,7 +120,7 @@ idem_mark_write(IdemStore *store, const IdemOnceTable *table, text *key,
 	};
 	IdemVerdict verdict;
 
-	PreventCommandIfReadOnly("INSERT");
+	idem_require_writable("INSERT");
 	idem_registry_claim(store, &request, &verdict);
 	new_keys = IDEM_OUTCOME_RUNS(verdict.outcome) ? new_keys + 1 : 0;
 	if (!IDEM_OUTCOME_RUNS(verdict.outcome) &&

@@ -92,8 +92,7 @@ idem_forget(PG_FUNCTION_ARGS)
 
 	idem_registry_check_key(key);
 	idem_scope_resolve(IDEM_ARG_TEXT(1), IDEM_SCOPE_OPERATING, &scope);
-	PreventCommandIfReadOnly("idem_forget()");
-	PreventCommandIfParallelMode("idem_forget()");
+	idem_require_writable("idem_forget()");
 
 	idem_store_open(&store, RowExclusiveLock);
 	claim = idem_claims_find(scope.name, key);
@@ -138,8 +137,7 @@ idem_reopen(PG_FUNCTION_ARGS)
 
 	idem_registry_check_key(key);
 	idem_scope_resolve(IDEM_ARG_TEXT(1), IDEM_SCOPE_OPERATING, &scope);
-	PreventCommandIfReadOnly("idem_reopen()");
-	PreventCommandIfParallelMode("idem_reopen()");
+	idem_require_writable("idem_reopen()");
 
 	idem_store_open(&store, RowExclusiveLock);
 	claim = idem_claims_find(scope.name, key);
@@ -209,8 +207,7 @@ import_prepare(FunctionCallInfo fcinfo, Import *import)
 				 errhidestmt(true)));
 	if (import->ttl != NULL)
 		(void) idem_scope_deadline(import->created_at, import->ttl, "ttl");
-	PreventCommandIfReadOnly("idem_import()");
-	PreventCommandIfParallelMode("idem_import()");
+	idem_require_writable("idem_import()");
 }
 
 /*
@@ -379,8 +376,7 @@ idem_fence_advance(PG_FUNCTION_ARGS)
 				 errmsg("argument \"n\" must be a fence, greater than zero"),
 				 errhidestmt(true)));
 	target = PG_GETARG_INT64(0);
-	PreventCommandIfReadOnly("idem_fence_advance()");
-	PreventCommandIfParallelMode("idem_fence_advance()");
+	idem_require_writable("idem_fence_advance()");
 
 	fence_lock(&tag);
 	fence = nextval_internal(sequence, false);

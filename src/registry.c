@@ -444,8 +444,7 @@ idem_registry_claim(IdemStore *store, const IdemRequest *request,
 		if (!IDEM_OUTCOME_RUNS(verdict->outcome))
 			return;
 
-		PreventCommandIfReadOnly(request->verb);
-		PreventCommandIfParallelMode(request->verb);
+		idem_require_writable(request->verb);
 		if (there)
 			registry_check_snapshot(store, &verdict->row);
 

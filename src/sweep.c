@@ -471,8 +471,7 @@ idem_sweep(PG_FUNCTION_ARGS)
 				 errhidestmt(true)));
 	call.stop_at = PG_ARGISNULL(1) ? DT_NOEND :
 		idem_scope_deadline(now, PG_GETARG_INTERVAL_P(1), "budget");
-	PreventCommandIfReadOnly("idem_sweep()");
-	PreventCommandIfParallelMode("idem_sweep()");
+	idem_require_writable("idem_sweep()");
 
 	InitMaterializedSRF(fcinfo, 0);
 	context = AllocSetContextCreate(CurrentMemoryContext, "idem sweep",

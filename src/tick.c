@@ -369,8 +369,7 @@ idem_tick(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 				 errmsg("argument \"max_rows\" must be greater than zero"),
 				 errhidestmt(true)));
-	PreventCommandIfReadOnly("idem_tick()");
-	PreventCommandIfParallelMode("idem_tick()");
+	idem_require_writable("idem_tick()");
 	/* its own locks would not keep it from the timers that it is at */
 	if (running)
 		ereport(ERROR,

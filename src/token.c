@@ -118,20 +118,6 @@ typedef enum TokenVerdict
 	TOKEN_MISMATCH
 } TokenVerdict;
 
-/*
- * As PreventCommandIfReadOnly(), but without the statement in the log: where
- * a driver has put parameters into its text, there is a token in it.
- */
-static void
-token_prevent_if_read_only(const char *verb)
-{
-	if (XactReadOnly)
-		ereport(ERROR,
-				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-				 errmsg("cannot execute %s in a read-only transaction", verb),
-				 errhidestmt(true)));
-}
-
 static void
 token_check_length(text *value, int max, const char *what)
 {
@@ -438,8 +424,7 @@ idem_token_use(PG_FUNCTION_ARGS)
 	IdemDirect	table;
 	TokenVerdict verdict;
 
-	token_prevent_if_read_only("idem_token_use()");
-	PreventCommandIfParallelMode("idem_token_use()");
+	idem_require_writable("idem_token_use()");
 	hash = token_get_hash(fcinfo);
 	token_get_binding(fcinfo, 1, &binding);
 
@@ -522,8 +507,7 @@ idem_token_issue(PG_FUNCTION_ARGS)
 	TimestampTz now;
 	IdemDirect	table;
 
-	token_prevent_if_read_only("idem_token_issue()");
-	PreventCommandIfParallelMode("idem_token_issue()");
+	idem_require_writable("idem_token_issue()");
 	token_get_binding(fcinfo, 0, &binding);
 	if (PG_ARGISNULL(3))
 		ereport(ERROR,

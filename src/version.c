@@ -315,7 +315,7 @@ idem_attach_version(PG_FUNCTION_ARGS)
 				 errmsg("invalid value for argument \"mode\""),
 				 errhint("Available modes are \"read\" and \"next\"."),
 				 errhidestmt(true)));
-	PreventCommandIfReadOnly("idem_attach_version()");
+	idem_require_writable("idem_attach_version()");
 
 	rel = version_open_table(PG_GETARG_OID(0));
 	column = version_check_column(rel, NameStr(*PG_GETARG_NAME(1)));
@@ -355,7 +355,7 @@ idem_detach_version(PG_FUNCTION_ARGS)
 
 	if (PG_ARGISNULL(0))
 		version_missing_argument("table_name");
-	PreventCommandIfReadOnly("idem_detach_version()");
+	idem_require_writable("idem_detach_version()");
 
 	rel = version_open_table(PG_GETARG_OID(0));
 	if (!idem_rowversion_find(rel, &version))

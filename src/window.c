@@ -381,8 +381,7 @@ idem_window(PG_FUNCTION_ARGS)
 	window.max = PG_GETARG_INT32(3);
 	idem_scope_resolve(IDEM_ARG_TEXT(2), IDEM_SCOPE_CLAIMING, &scope);
 	idem_registry_parse_wait(IDEM_ARG_INTERVAL(4), &window.wait);
-	PreventCommandIfReadOnly("idem_window()");
-	PreventCommandIfParallelMode("idem_window()");
+	idem_require_writable("idem_window()");
 
 	window.key[0] = PointerGetDatum(scope.name);
 	window.key[1] = PointerGetDatum(IDEM_ARG_TEXT(0));

@@ -22,7 +22,6 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
@@ -247,7 +246,7 @@ idem_wrap(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 				 errmsg("argument \"function\" is missing"),
 				 errhidestmt(true)));
-	PreventCommandIfReadOnly("idem_wrap()");
+	idem_require_writable("idem_wrap()");
 	function = idem_function_acquire(PG_GETARG_OID(0));
 	if (function->nargs > FUNC_MAX_ARGS - 3)
 		ereport(ERROR,
