@@ -19,7 +19,9 @@ my $top = "$FindBin::RealBin/../..";
 # What benchmarks.md prints was measured once, on the machine that it names.
 my @pages = grep { $_ ne 'doc/benchmarks.md' }
   ('README.md', map { s{^\Q$top/\E}{}r } glob("$top/doc/*.md"));
-my %blocks = map { $_ => [ doc_blocks("$top/$_") ] } @pages;
+my $translation = 'README.zh-CN.md';
+my %blocks =
+  map { $_ => [ doc_blocks("$top/$_") ] } @pages, $translation;
 my $node = idem_node('docs');
 
 foreach my $access (accesses())
@@ -116,8 +118,14 @@ foreach my $code (
 	like($text, qr/`$code`/, "$code is documented");
 }
 
+# The translation has the examples of the original, so they need not run again.
+is_deeply(
+	[ map { [ @$_{qw(kind text output)} ] } @{ $blocks{$translation} } ],
+	[ map { [ @$_{qw(kind text output)} ] } @{ $blocks{'README.md'} } ],
+	"$translation has the same examples as README.md");
+
 # Shell commands and links.
-foreach my $page (@pages)
+foreach my $page (@pages, $translation)
 {
 	my ($dir) = "$top/$page" =~ m{^(.*)/};
 
