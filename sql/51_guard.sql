@@ -3,7 +3,7 @@
 CREATE FUNCTION idem_guard() RETURNS pg_catalog.trigger
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_guard() IS
-'Trigger made by idem_attach(). Arguments: machine, options as JSON, tag of the binding.';
+'Trigger made by idem_attach(). Arguments: machine, options as JSON, tag of the binding, the table as it was called when it was attached.';
 
 CREATE FUNCTION idem_not_initial_support(pg_catalog.internal)
 	RETURNS pg_catalog.internal
@@ -78,7 +78,7 @@ FROM pg_catalog.pg_trigger AS t
 WHERE t.tgfoid OPERATOR(pg_catalog.=) 'idem_guard'::pg_catalog.regproc
 	AND t.tgtype OPERATOR(pg_catalog.=) 19	-- before update of a row
 	AND t.tgparentid OPERATOR(pg_catalog.=) 0::pg_catalog.oid
-	AND t.tgnargs OPERATOR(pg_catalog.=) 3
+	AND t.tgnargs OPERATOR(pg_catalog.=) 4
 	AND NOT pg_catalog.jsonb_exists(options.options, 'child');
 COMMENT ON VIEW idem.binding IS
 'One row per machine and column of a table that was attached; options are those that are not default.';

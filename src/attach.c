@@ -3,9 +3,10 @@
  *	  SQL functions idem_attach and idem_detach.
  *
  * Attaching creates triggers and nothing else, so that PostgreSQL keeps the
- * binding as it keeps any trigger.  All of a binding have the same three
- * arguments: machine, options, and a tag that keeps them together when the
- * column or a trigger is renamed.
+ * binding as it keeps any trigger.  All of a binding have the same four
+ * arguments: machine, options, a tag that keeps them together when the column
+ * or a trigger is renamed, and what the table was called, by which the keys of
+ * events know it when that is renamed.
  *
  * Locks, in order: the machine's row FOR SHARE, so that its definition stays
  * what it is until the triggers are committed; then the table with its
@@ -481,14 +482,15 @@ attach_create(const Attachment *attachment, Oid relid, const char *suffix,
 	StringInfoData buf;
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "CREATE TRIGGER %s %s ON %s %s EXECUTE FUNCTION %s.%s(%s, %s, %s)",
+	appendStringInfo(&buf, "CREATE TRIGGER %s %s ON %s %s EXECUTE FUNCTION %s.%s(%s, %s, %s, %s)",
 					 quote_identifier(psprintf("%s%s", attachment->tag,
 											   suffix)),
 					 when, attach_table_name(relid), how, attachment->schema,
 					 function, quote_literal_cstr(attachment->machine),
 					 quote_literal_cstr(attach_options(attachment,
 													   relid != attachment->relid)),
-					 quote_literal_cstr(attachment->tag));
+					 quote_literal_cstr(attachment->tag),
+					 quote_literal_cstr(attach_table_name(attachment->relid)));
 	attach_execute(buf.data);
 }
 

@@ -355,6 +355,7 @@ binding_read(Relation rel, int i, IdemBinding *binding)
 	binding->machine = pstrdup(trigger->tgargs[IDEM_ARG_MACHINE]);
 	binding->options_text = pstrdup(trigger->tgargs[IDEM_ARG_OPTIONS]);
 	binding->tag = pstrdup(trigger->tgargs[IDEM_ARG_TAG]);
+	binding->attached_as = pstrdup(trigger->tgargs[IDEM_ARG_TABLE]);
 	binding->column = idem_trigger_column(trigger->tgqual);
 	if (binding->column == InvalidAttrNumber ||
 		binding->column > RelationGetNumberOfAttributes(rel))

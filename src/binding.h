@@ -37,7 +37,8 @@ typedef enum IdemDeleteRule
 #define IDEM_ARG_MACHINE	0
 #define IDEM_ARG_OPTIONS	1	/* jsonb as text, only what is not default */
 #define IDEM_ARG_TAG		2	/* the first trigger's name at attach */
-#define IDEM_NARGS			3
+#define IDEM_ARG_TABLE		3	/* the table's name at attach */
+#define IDEM_NARGS			4
 
 typedef struct IdemBinding
 {
@@ -46,6 +47,8 @@ typedef struct IdemBinding
 	const char *machine;
 	const char *options_text;
 	const char *tag;
+	const char *attached_as;	/* the table that was attached, as it was
+								 * called then */
 	AttrNumber	column;
 	NameData	column_name;
 	Oid			type;			/* of the column, as it was when looked up */

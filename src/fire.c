@@ -13,10 +13,8 @@
  * that is locked, so nothing can come between verdict and write; what a guard
  * reads elsewhere may change, and the guard's trigger has the last word.
  *
- * An idempotency key is a record of scope "idem.fire" that is completed with
- * the row's write, bound to table, machine, row and event by its fingerprint,
- * and holds the states before and after.  It is written just before the row,
- * after the verdict: an event that is refused spends no key.
+ * An idempotency key (fire_key.c) is written just before the row, after the
+ * verdict: an event that is refused spends none.
  *
  * Locks, in order: the table, ROW EXCLUSIVE; the row; the key.  Two callers
  * with one key and one row meet at the row.  With one key and two rows, which
@@ -26,22 +24,14 @@
 
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "access/tableam.h"
-#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/fmgrprotos.h"
-#include "utils/json.h"
-#include "utils/lsyscache.h"
-#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-#include "utils/timestamp.h"
 
 #include "errors.h"
-#include "fingerprint.h"
 #include "fire.h"
 #include "taken.h"
 
@@ -60,17 +50,8 @@ const char *const idem_fire_outcomes[] = {
 	[IDEM_FIRE_MISMATCH] = "mismatch"
 };
 
-/* a relation that holds rows of the table */
-typedef struct FireLeaf
-{
-	Relation	rel;
-	IdemJudge  *judge;
-	TupleTableSlot *slot;
-	struct FireLeaf *next;
-} FireLeaf;
-
-static int
-fire_errtable(const IdemTarget *target)
+int
+idem_fire_errtable(const IdemTarget *target)
 {
 	err_generic_string(PG_DIAG_SCHEMA_NAME, target->schema);
 	err_generic_string(PG_DIAG_TABLE_NAME, target->table);
@@ -116,7 +97,7 @@ idem_fire_choose(IdemFire *fire, const char *name)
 				 errmsg("machine \"%s\" is not attached to table \"%s\"",
 						name, fire->target->table),
 				 errhint("Attach one with idem_attach()."),
-				 fire_errtable(fire->target),
+				 idem_fire_errtable(fire->target),
 				 errhidestmt(true)));
 	if (found > 1)
 		ereport(ERROR,
@@ -125,7 +106,7 @@ idem_fire_choose(IdemFire *fire, const char *name)
 						fire->target->table, fire->event),
 				 name == NULL ? errhint("Pass the machine's name.") :
 				 errhint("Attach each column to a machine of its own."),
-				 fire_errtable(fire->target),
+				 idem_fire_errtable(fire->target),
 				 errhidestmt(true)));
 	if (found == 0 ||
 		!idem_machine_has_event(fire->machine, fire->event))
@@ -136,7 +117,7 @@ idem_fire_choose(IdemFire *fire, const char *name)
 						fire->target->table, fire->event) :
 				 errmsg("machine \"%s\" has no event \"%s\"",
 						fire->machine->name, fire->event),
-				 fire_errtable(fire->target),
+				 idem_fire_errtable(fire->target),
 				 errhidestmt(true)));
 
 	fire->has_version = idem_rowversion_find(rel, &fire->version);
@@ -186,289 +167,8 @@ idem_fire_prepare(IdemFire *fire, FunctionCallInfo fcinfo, LOCKMODE lockmode)
 						fire->target->table),
 				 errdetail("Argument \"version\" is given."),
 				 errhint("Attach one with idem_attach_version()."),
-				 fire_errtable(fire->target),
+				 idem_fire_errtable(fire->target),
 				 errhidestmt(true)));
-}
-
-/*
- * The columns by which a row is judged.
- */
-void
-idem_fire_columns(IdemFire *fire, StringInfo buf)
-{
-	appendStringInfo(buf, "t.tableoid, t.ctid, t.%s",
-					 quote_identifier(NameStr(fire->binding->column_name)));
-	if (fire->has_version)
-		appendStringInfo(buf, ", t.%s",
-						 quote_identifier(fire->version.column_name));
-}
-
-/*
- * These columns of a row that was read, from column "first" on.
- */
-void
-idem_fire_take_row(IdemFire *fire, HeapTuple tuple, TupleDesc desc, int first,
-				   IdemFireRow *row)
-{
-	bool		isnull;
-
-	memset(row, 0, sizeof(IdemFireRow));
-	row->relid = DatumGetObjectId(SPI_getbinval(tuple, desc, first, &isnull));
-	row->tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(tuple, desc,
-															first + 1,
-															&isnull));
-	row->state = SPI_getbinval(tuple, desc, first + 2, &row->state_null);
-	if (fire->has_version)
-	{
-		Datum		version = SPI_getbinval(tuple, desc, first + 3, &isnull);
-
-		row->has_version = !isnull;
-		if (!isnull)
-			row->version = idem_rowversion_from_datum(version,
-													  fire->version.base);
-	}
-}
-
-static FireLeaf *
-fire_leaf(IdemFire *fire, Oid relid)
-{
-	FireLeaf   *leaf;
-	MemoryContext caller;
-	IdemTable  *table;
-	IdemBinding *binding;
-
-	for (leaf = fire->leaves; leaf != NULL; leaf = leaf->next)
-	{
-		if (RelationGetRelid(leaf->rel) == relid)
-			return leaf;
-	}
-	caller = MemoryContextSwitchTo(fire->context_of);
-	leaf = palloc0(sizeof(FireLeaf));
-	/* the statement that found the row has locked it */
-	leaf->rel = table_open(relid, NoLock);
-	table = idem_table_get(leaf->rel, fire->context_of);
-	binding = idem_table_binding(table, fire->binding->tag);
-	leaf->judge = idem_judge_begin(leaf->rel, table, binding,
-								   fire->context_of);
-	leaf->judge->any_role = fire->timed;
-	leaf->slot = table_slot_create(leaf->rel, NULL);
-	leaf->next = fire->leaves;
-	fire->leaves = leaf;
-	MemoryContextSwitchTo(caller);
-	return leaf;
-}
-
-/*
- * Gives back what the verb has opened.
- */
-void
-idem_fire_close(IdemFire *fire)
-{
-	for (FireLeaf *leaf = fire->leaves; leaf != NULL; leaf = leaf->next)
-	{
-		ExecDropSingleTupleTableSlot(leaf->slot);
-		table_close(leaf->rel, NoLock);
-	}
-	fire->leaves = NULL;
-}
-
-/*
- * Whether the event leads to a state from anywhere.
- */
-static bool
-fire_leads_to(const IdemFire *fire, int state)
-{
-	for (int i = 0; i < fire->machine->nrules; i++)
-	{
-		const IdemRule *rule = &fire->machine->rules[i];
-
-		if (rule->to_state == state && strcmp(rule->event, fire->event) == 0)
-			return true;
-	}
-	return false;
-}
-
-/*
- * The verdict on a row that is there, short of its key's.
- */
-void
-idem_fire_judge(IdemFire *fire, const IdemFireRow *row, Snapshot snapshot,
-				IdemFireVerdict *verdict)
-{
-	FireLeaf   *leaf = fire_leaf(fire, row->relid);
-	ItemPointerData tid = row->tid;
-	int			from;
-
-	memset(verdict, 0, sizeof(IdemFireVerdict));
-	verdict->has_version = row->has_version;
-	verdict->version = row->version;
-	verdict->judge = leaf->judge;
-	verdict->from = row->state_null ? NULL :
-		idem_binding_label(fire->binding, row->state);
-	from = idem_binding_state(fire->binding, fire->machine, row->state,
-							  row->state_null);
-
-	if (fire->has_expected &&
-		(!row->has_version || row->version != fire->expected))
-	{
-		verdict->outcome = IDEM_FIRE_STALE;
-		return;
-	}
-
-	if (!table_tuple_fetch_row_version(leaf->rel, &tid, snapshot, leaf->slot))
-		elog(ERROR, "row of table \"%s\" is not there any more",
-			 RelationGetRelationName(leaf->rel));
-	verdict->verdict = idem_judge_tuples(leaf->judge,
-										 ExecFetchSlotHeapTuple(leaf->slot,
-																false, NULL),
-										 NULL, from, -1, fire->event,
-										 &verdict->rule);
-	ExecClearTuple(leaf->slot);
-
-	if (verdict->rule != NULL)
-		verdict->to = pstrdup(verdict->rule->to);
-	switch (verdict->verdict)
-	{
-		case IDEM_JUDGE_PASS:
-			verdict->outcome = IDEM_FIRE_APPLIED;
-			break;
-		case IDEM_JUDGE_FROZEN:
-			verdict->outcome = IDEM_FIRE_FROZEN;
-			break;
-		case IDEM_JUDGE_FORBIDDEN:
-			verdict->outcome = IDEM_FIRE_FORBIDDEN;
-			break;
-		case IDEM_JUDGE_GUARDED:
-			verdict->outcome = IDEM_FIRE_GUARDED;
-			break;
-		case IDEM_JUDGE_SAME:
-			verdict->outcome = IDEM_FIRE_ALREADY;
-			break;
-		case IDEM_JUDGE_FINAL:
-		case IDEM_JUDGE_ILLEGAL:
-			verdict->outcome = IDEM_FIRE_ILLEGAL;
-			if (verdict->rule == NULL && from >= 0 &&
-				fire_leads_to(fire, from))
-			{
-				verdict->outcome = IDEM_FIRE_ALREADY;
-				verdict->to = verdict->from;
-			}
-			break;
-	}
-}
-
-/*
- * What a key stands for.
- */
-static bytea *
-fire_fingerprint(const IdemFire *fire, Jsonb *row_key)
-{
-	char	   *identity = psprintf("%s %s %s", fire->target->name,
-									quote_literal_cstr(fire->machine->name),
-									quote_literal_cstr(fire->event));
-
-	return idem_fingerprint_call(identity, row_key);
-}
-
-static char *
-fire_get(Jsonb *json, const char *name)
-{
-	JsonbValue *value = getKeyJsonValueFromContainer(&json->root, name,
-													 strlen(name), NULL);
-
-	if (value == NULL || value->type != jbvString)
-		return NULL;
-	return pnstrdup(value->val.string.val, value->val.string.len);
-}
-
-/*
- * The verdict that a completed record gives.
- */
-static void
-fire_replay(const IdemRow *row, const bytea *fingerprint,
-			IdemFireVerdict *verdict)
-{
-	Jsonb	   *response;
-	bytea	   *recorded = row->nulls[IDEM_COL_FINGERPRINT] ? NULL :
-	DatumGetByteaPP(row->values[IDEM_COL_FINGERPRINT]);
-
-	if (recorded == NULL || row->nulls[IDEM_COL_RESPONSE] ||
-		VARSIZE_ANY_EXHDR(recorded) != VARSIZE_ANY_EXHDR(fingerprint) ||
-		memcmp(VARDATA_ANY(recorded), VARDATA_ANY(fingerprint),
-			   VARSIZE_ANY_EXHDR(recorded)) != 0)
-	{
-		verdict->outcome = IDEM_FIRE_MISMATCH;
-		return;
-	}
-	response = DatumGetJsonbP(DirectFunctionCall1(jsonb_in,
-												  CStringGetDatum(TextDatumGetCString(row->values[IDEM_COL_RESPONSE]))));
-	verdict->outcome = IDEM_FIRE_ALREADY;
-	verdict->from = fire_get(response, "from");
-	verdict->to = fire_get(response, "to");
-}
-
-/*
- * Whether the key has been used: then the verdict is already, or mismatch.
- */
-bool
-idem_fire_recall(IdemFire *fire, text *key, Jsonb *row_key,
-				 IdemFireVerdict *verdict)
-{
-	IdemStore	store;
-	IdemRow		row;
-	bool		found;
-
-	idem_store_open(&store, RowExclusiveLock);
-	found = idem_registry_read(&store, fire->scope.name, key,
-							   idem_claims_find(fire->scope.name, key), true,
-							   &row) &&
-		!idem_row_is_expired(&row, GetCurrentTimestamp());
-	idem_store_close(&store);
-	if (found)
-		fire_replay(&row, fire_fingerprint(fire, row_key), verdict);
-	return found;
-}
-
-/*
- * Records the key together with what it does.  False if somebody has used it
- * for something else meanwhile.
- */
-bool
-idem_fire_spend(IdemFire *fire, text *key, Jsonb *row_key,
-				IdemFireVerdict *verdict)
-{
-	IdemRequest request = {
-		.verb = fire->verb,
-		.key = key,
-		.scope = &fire->scope,
-		.once = true,
-		.fingerprint = fire_fingerprint(fire, row_key),
-		.wait = {.forever = true}
-	};
-	StringInfoData response;
-	IdemStore	store;
-	IdemVerdict recorded;
-
-	initStringInfo(&response);
-	appendStringInfoString(&response, "{\"from\":");
-	if (verdict->from != NULL)
-		escape_json(&response, verdict->from);
-	else
-		appendStringInfoString(&response, "null");
-	appendStringInfoString(&response, ",\"to\":");
-	escape_json(&response, verdict->to);
-	appendStringInfoChar(&response, '}');
-	request.response = cstring_to_text_with_len(response.data, response.len);
-
-	idem_store_open(&store, RowExclusiveLock);
-	idem_registry_claim(&store, &request, &recorded);
-	idem_store_close(&store);
-	if (IDEM_OUTCOME_RUNS(recorded.outcome))
-		return true;
-	verdict->outcome = IDEM_FIRE_MISMATCH;
-	verdict->from = NULL;
-	verdict->to = NULL;
-	return false;
 }
 
 /*
@@ -506,7 +206,7 @@ idem_fire_refuse_lost(IdemFire *fire)
 			 errmsg("event \"%s\" did not update the row of table \"%s\"",
 					fire->event, fire->target->table),
 			 errdetail("The row was locked, but the UPDATE left it alone: a trigger or a rule suppresses it."),
-			 fire_errtable(fire->target),
+			 idem_fire_errtable(fire->target),
 			 errhidestmt(true)));
 }
 
@@ -571,7 +271,6 @@ idem_fire_one(IdemFire *fire, Datum *id, IdemFireVerdict *verdict)
 {
 	StringInfoData columns;
 	IdemFireRow row;
-	Jsonb	   *row_key = NULL;
 
 	initStringInfo(&columns);
 	appendStringInfoString(&columns, "SELECT ");
@@ -585,8 +284,7 @@ idem_fire_one(IdemFire *fire, Datum *id, IdemFireVerdict *verdict)
 					id, NULL);
 	if (SPI_processed == 0)
 	{
-		memset(verdict, 0, sizeof(IdemFireVerdict));
-		verdict->outcome = IDEM_FIRE_MISSING;
+		idem_fire_missing(fire, fire->key, id, verdict);
 		return;
 	}
 	idem_fire_take_row(fire, SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
@@ -603,17 +301,18 @@ idem_fire_one(IdemFire *fire, Datum *id, IdemFireVerdict *verdict)
 
 	if (fire->key != NULL)
 	{
-		row_key = idem_target_print(fire->target, id);
 		memset(verdict, 0, sizeof(IdemFireVerdict));
 		verdict->has_version = row.has_version;
 		verdict->version = row.version;
-		if (idem_fire_recall(fire, fire->key, row_key, verdict))
+		if (idem_fire_recall(fire, fire->key, row.row_key, verdict))
 			return;
 	}
 	idem_fire_judge(fire, &row, SnapshotAny, verdict);
-	if (verdict->outcome != IDEM_FIRE_APPLIED ||
-		(fire->key != NULL &&
-		 !idem_fire_spend(fire, fire->key, row_key, verdict)))
+	if (verdict->outcome != IDEM_FIRE_APPLIED)
+		return;
+	idem_fire_check_row(fire, &row);
+	if (fire->key != NULL &&
+		!idem_fire_spend(fire, fire->key, row.row_key, verdict))
 		return;
 	fire_write(fire, id, &row, verdict);
 }
@@ -638,7 +337,7 @@ idem_fire_report(IdemFire *fire, const IdemFireVerdict *verdict)
 							target->table),
 					 errdetail("It is not there, or not visible to role \"%s\".",
 							   GetUserNameFromId(GetUserId(), false)),
-					 fire_errtable(target),
+					 idem_fire_errtable(target),
 					 errhidestmt(true)));
 			break;
 		case IDEM_FIRE_STALE:
@@ -652,7 +351,7 @@ idem_fire_report(IdemFire *fire, const IdemFireVerdict *verdict)
 					 errdetail("Version " INT64_FORMAT " was expected, the row has none.",
 							   fire->expected),
 					 errhint("Read the row again."),
-					 fire_errtable(target),
+					 idem_fire_errtable(target),
 					 errhidestmt(true)));
 			break;
 		case IDEM_FIRE_MISMATCH:

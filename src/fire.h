@@ -58,6 +58,8 @@ typedef struct IdemFireRow
 	bool		state_null;
 	bool		has_version;
 	int64		version;
+	Jsonb	   *row_key;		/* its part of what a key stands for; NULL if
+								 * there is no key */
 } IdemFireRow;
 
 typedef struct IdemFireVerdict
@@ -76,25 +78,35 @@ typedef struct IdemFireVerdict
 
 extern const char *const idem_fire_outcomes[];
 
+/* fire.c */
 extern void idem_fire_prepare(IdemFire *fire, FunctionCallInfo fcinfo,
 							  LOCKMODE lockmode);
 extern void idem_fire_choose(IdemFire *fire, const char *machine);
+extern void idem_fire_set_list(IdemFire *fire, int param, StringInfo set,
+							   StringInfo returning);
+extern void idem_fire_one(IdemFire *fire, Datum *id,
+						  IdemFireVerdict *verdict);
+extern void idem_fire_refuse_lost(IdemFire *fire);
+extern void idem_fire_report(IdemFire *fire, const IdemFireVerdict *verdict);
+extern int	idem_fire_errtable(const IdemTarget *target);
+
+/* fire_row.c */
 extern void idem_fire_columns(IdemFire *fire, StringInfo buf);
 extern void idem_fire_take_row(IdemFire *fire, struct HeapTupleData *tuple,
 							   struct TupleDescData *desc, int first,
 							   IdemFireRow *row);
 extern void idem_fire_judge(IdemFire *fire, const IdemFireRow *row,
 							Snapshot snapshot, IdemFireVerdict *verdict);
+extern void idem_fire_check_row(IdemFire *fire, const IdemFireRow *row);
+extern void idem_fire_close(IdemFire *fire);
+
+/* fire_key.c */
+extern Jsonb *idem_fire_row_key(const IdemFire *fire, const Datum *values);
 extern bool idem_fire_recall(IdemFire *fire, text *key, Jsonb *row_key,
 							 IdemFireVerdict *verdict);
+extern void idem_fire_missing(IdemFire *fire, text *key, const Datum *values,
+							  IdemFireVerdict *verdict);
 extern bool idem_fire_spend(IdemFire *fire, text *key, Jsonb *row_key,
 							IdemFireVerdict *verdict);
-extern void idem_fire_set_list(IdemFire *fire, int param, StringInfo set,
-							   StringInfo returning);
-extern void idem_fire_one(IdemFire *fire, Datum *id,
-						  IdemFireVerdict *verdict);
-extern void idem_fire_refuse_lost(IdemFire *fire);
-extern void idem_fire_close(IdemFire *fire);
-extern void idem_fire_report(IdemFire *fire, const IdemFireVerdict *verdict);
 
 #endif							/* IDEM_FIRE_H */

@@ -5,8 +5,8 @@
  * Four steps, each over all rows: one SELECT locks them in the order of their
  * keys, so that two calls cannot deadlock; each is judged as idem_fire() does;
  * the keys of those that will move are recorded; and one UPDATE for each state
- * that is entered writes them, as the caller.  An id that is given twice is
- * refused before anything is done: one row cannot move twice in one statement.
+ * that is entered writes them, as the caller.  Two ids of one row are refused
+ * before anything is judged: a row cannot move twice in one statement.
  *
  * Of an idempotency key each row has its own part, derived from it and the
  * row's key, so that a call that is repeated answers row by row, and what was
@@ -34,7 +34,7 @@
 
 PG_FUNCTION_INFO_V1(idem_fire_many);
 
-/* a row version that is about to be written */
+/* a row version that was locked */
 typedef struct Covered
 {
 	Oid			relid;
@@ -44,6 +44,7 @@ typedef struct Covered
 typedef struct CoveredEntry
 {
 	Covered		row;
+	bool		moves;			/* it is to be written */
 	char		status;			/* simplehash's own */
 } CoveredEntry;
 
@@ -71,8 +72,6 @@ typedef struct ManyRow
 {
 	Datum		id;				/* as given */
 	Datum	   *values;			/* of the key */
-	Jsonb	   *row_key;
-	char	   *printed;		/* of row_key */
 	IdemFireRow row;
 	IdemFireVerdict verdict;
 } ManyRow;
@@ -83,18 +82,11 @@ typedef struct Many
 	int			n;
 	ManyRow    *rows;
 	Oid			id_type;
-	bool		has_text_twin;	/* ids came as text */
+	covered_hash *covered;		/* the rows that were locked */
 } Many;
 
-static int
-many_compare(const void *a, const void *b)
-{
-	return strcmp((*(ManyRow *const *) a)->printed,
-				  (*(ManyRow *const *) b)->printed);
-}
-
 /*
- * The ids, each once.
+ * The ids, as values of the key.
  */
 static void
 many_take_ids(Many *many, FunctionCallInfo fcinfo)
@@ -107,7 +99,6 @@ many_take_ids(Many *many, FunctionCallInfo fcinfo)
 	int16		len;
 	bool		byval;
 	char		align;
-	ManyRow   **sorted;
 
 	if (PG_ARGISNULL(1))
 		ereport(ERROR,
@@ -128,7 +119,6 @@ many_take_ids(Many *many, FunctionCallInfo fcinfo)
 	many->rows = MemoryContextAllocExtended(CurrentMemoryContext,
 											Max(many->n, 1) * sizeof(ManyRow),
 											MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	sorted = palloc(Max(many->n, 1) * sizeof(ManyRow *));
 	for (int i = 0; i < many->n; i++)
 	{
 		ManyRow    *row = &many->rows[i];
@@ -142,25 +132,13 @@ many_take_ids(Many *many, FunctionCallInfo fcinfo)
 		row->id = elems[i];
 		row->values = palloc(target->nkeys * sizeof(Datum));
 		idem_target_convert(target, elems[i], many->id_type, row->values);
-		row->row_key = idem_target_print(target, row->values);
-		row->printed = JsonbToCString(NULL, &row->row_key->root, 0);
-		sorted[i] = row;
-	}
-	qsort(sorted, many->n, sizeof(ManyRow *), many_compare);
-	for (int i = 1; i < many->n; i++)
-	{
-		if (strcmp(sorted[i - 1]->printed, sorted[i]->printed) == 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-					 errmsg("argument \"ids\" contains an id more than once"),
-					 errhint("An event moves a row once; give each id once."),
-					 errhidestmt(true)));
 	}
 }
 
 /*
- * The key columns of some rows as array parameters, and "unnest($1::type[],
- * ...) WITH ORDINALITY AS k (k1, ..., n)".
+ * The key columns of some rows as array parameters, and the relation k (k1,
+ * ..., n) that is made of them.  In a FROM clause unnest() would take a
+ * composite value apart; in a list of columns it does not.
  */
 static void
 many_bind(Many *many, int *which, int n, Datum *args, Oid *types,
@@ -168,7 +146,7 @@ many_bind(Many *many, int *which, int n, Datum *args, Oid *types,
 {
 	IdemTarget *target = many->fire.target;
 
-	appendStringInfoString(from, "ROWS FROM (");
+	appendStringInfoString(from, "(SELECT ");
 	for (int i = 0; i < target->nkeys; i++)
 	{
 		Datum	   *values = palloc(Max(n, 1) * sizeof(Datum));
@@ -189,13 +167,11 @@ many_bind(Many *many, int *which, int n, Datum *args, Oid *types,
 			values[j] = many->rows[which != NULL ? which[j] : j].values[i];
 		args[i] = PointerGetDatum(construct_array(values, n, target->types[i],
 												  len, byval, align));
-		appendStringInfo(from, "%spg_catalog.unnest($%d)",
-						 i > 0 ? ", " : "", i + 1);
+		appendStringInfo(from, "pg_catalog.unnest($%d) AS k%d, ", i + 1,
+						 i + 1);
 	}
-	appendStringInfoString(from, ") WITH ORDINALITY AS k (");
-	for (int i = 0; i < target->nkeys; i++)
-		appendStringInfo(from, "k%d, ", i + 1);
-	appendStringInfoString(from, "n)");
+	appendStringInfo(from, "pg_catalog.generate_series(1::pg_catalog.int8, %d) AS n) AS k",
+					 n);
 }
 
 static void
@@ -223,7 +199,8 @@ many_execute(const char *statement, int nargs, Oid *types, Datum *args)
 }
 
 /*
- * Locks the rows that are there, in the order of their keys.
+ * Locks the rows that are there, in the order of their keys.  Which ids name
+ * one row, the row tells: equal values of the key may look different.
  */
 static void
 many_lock(Many *many)
@@ -236,6 +213,7 @@ many_lock(Many *many)
 	StringInfoData from;
 	SPITupleTable *table;
 
+	many->covered = covered_create(CurrentMemoryContext, many->n, NULL);
 	for (int i = 0; i < many->n; i++)
 		many->rows[i].verdict.outcome = IDEM_FIRE_MISSING;
 
@@ -263,8 +241,21 @@ many_lock(Many *many)
 													table->tupdesc, 1,
 													&isnull));
 		ManyRow    *row = &many->rows[n - 1];
+		Covered		version;
+		bool		found;
 
+		CHECK_FOR_INTERRUPTS();
 		idem_fire_take_row(fire, table->vals[i], table->tupdesc, 2, &row->row);
+		version.relid = row->row.relid;
+		version.tid = row->row.tid;
+		covered_insert(many->covered, version, &found)->moves = false;
+		if (found)
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+					 errmsg("argument \"ids\" contains an id more than once"),
+					 errhint("An event moves a row once; give each id once."),
+					 idem_fire_errtable(target),
+					 errhidestmt(true)));
 		row->verdict.outcome = IDEM_FIRE_APPLIED;
 		row->verdict.has_version = row->row.has_version;
 		row->verdict.version = row->row.version;
@@ -275,15 +266,16 @@ static bool
 many_covers(const IdemIntent *intent, Oid relid, ItemPointer tid)
 {
 	Covered		row = {.relid = relid,.tid = *tid};
+	CoveredEntry *entry = covered_lookup((covered_hash *) intent->arg, row);
 
-	return covered_lookup((covered_hash *) intent->arg, row) != NULL;
+	return entry != NULL && entry->moves;
 }
 
 /*
  * Writes rows that enter one state.
  */
 static void
-many_write(Many *many, int *which, int n, covered_hash * covered)
+many_write(Many *many, int *which, int n)
 {
 	IdemFire   *fire = &many->fire;
 	IdemTarget *target = fire->target;
@@ -294,7 +286,7 @@ many_write(Many *many, int *which, int n, covered_hash * covered)
 		.key = fire->key,
 		.context = fire->context,
 		.covers = many_covers,
-		.arg = covered
+		.arg = many->covered
 	};
 	Datum		args[IDEM_TARGET_MAXKEYS + 1];
 	Oid			types[IDEM_TARGET_MAXKEYS + 1];
@@ -349,14 +341,28 @@ many_write(Many *many, int *which, int n, covered_hash * covered)
 }
 
 /*
+ * The row's own part of the key that was given.
+ */
+static text *
+many_key(Many *many, const ManyRow *row)
+{
+	IdemFire   *fire = &many->fire;
+	Jsonb	   *row_key = row->row.row_key != NULL ? row->row.row_key :
+	idem_fire_row_key(fire, row->values);
+	char	   *printed = JsonbToCString(NULL, &row_key->root,
+										 VARSIZE(row_key));
+
+	return cstring_to_text(idem_call_child_key(fire->scope.name, fire->key,
+											   printed, strlen(printed)));
+}
+
+/*
  * Judges what was locked, and writes what may move.
  */
 static void
 many_apply(Many *many)
 {
 	IdemFire   *fire = &many->fire;
-	covered_hash *covered = covered_create(CurrentMemoryContext, many->n,
-										   NULL);
 	int		   *which = palloc(Max(many->n, 1) * sizeof(int));
 	bool	   *done = palloc0(Max(many->n, 1) * sizeof(bool));
 
@@ -364,32 +370,26 @@ many_apply(Many *many)
 	{
 		ManyRow    *row = &many->rows[i];
 		text	   *key = NULL;
-		Covered		version;
-		bool		found;
 
 		CHECK_FOR_INTERRUPTS();
 		done[i] = true;
-		if (row->verdict.outcome == IDEM_FIRE_MISSING)
-			continue;
 		if (fire->key != NULL)
+			key = many_key(many, row);
+		if (row->verdict.outcome == IDEM_FIRE_MISSING)
 		{
-			key = cstring_to_text(idem_call_child_key(fire->scope.name,
-													  fire->key, row->printed,
-													  strlen(row->printed)));
-			if (idem_fire_recall(fire, key, row->row_key, &row->verdict))
-				continue;
+			idem_fire_missing(fire, key, row->values, &row->verdict);
+			continue;
 		}
+		if (key != NULL &&
+			idem_fire_recall(fire, key, row->row.row_key, &row->verdict))
+			continue;
 		idem_fire_judge(fire, &row->row, SnapshotAny, &row->verdict);
 		if (row->verdict.outcome != IDEM_FIRE_APPLIED ||
 			(key != NULL &&
-			 !idem_fire_spend(fire, key, row->row_key, &row->verdict)))
+			 !idem_fire_spend(fire, key, row->row.row_key, &row->verdict)))
 			continue;
-		version.relid = row->row.relid;
-		version.tid = row->row.tid;
-		(void) covered_insert(covered, version, &found);
 		done[i] = false;
 	}
-
 	for (int i = 0; i < many->n; i++)
 	{
 		int			n = 0;
@@ -401,11 +401,18 @@ many_apply(Many *many)
 		{
 			if (!done[j] && strcmp(many->rows[j].verdict.to, to) == 0)
 			{
+				Covered		version = {
+					.relid = many->rows[j].row.relid,
+					.tid = many->rows[j].row.tid
+				};
+
+				idem_fire_check_row(fire, &many->rows[j].row);
+				covered_lookup(many->covered, version)->moves = true;
 				which[n++] = j;
 				done[j] = true;
 			}
 		}
-		many_write(many, which, n, covered);
+		many_write(many, which, n);
 	}
 }
 

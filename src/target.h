@@ -73,5 +73,8 @@ extern void idem_target_convert(const IdemTarget *target, Datum id, Oid type,
 								Datum *values);
 extern Jsonb *idem_target_print(const IdemTarget *target,
 								const Datum *values);
+extern Jsonb *idem_target_print_values(const IdemTarget *target,
+									   const Datum *values,
+									   AttrNumber without);
 
 #endif							/* IDEM_TARGET_H */

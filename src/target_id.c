@@ -270,7 +270,8 @@ idem_target_take_id(const IdemTarget *target, FunctionCallInfo fcinfo,
 }
 
 /*
- * Text of a value that is the same in every session.
+ * Text of a value that is the same in every session, and for values that are
+ * equal where their type shows it.
  */
 static char *
 target_print_value(Datum value, Oid type)
@@ -286,11 +287,24 @@ target_print_value(Datum value, Oid type)
 		printed = palloc(MAXDATELEN + 1);
 		return JsonEncodeDateTime(printed, value, type, &utc);
 	}
+	/* zero has a sign */
+	if (type == FLOAT8OID && DatumGetFloat8(value) == 0)
+		value = Float8GetDatum(0);
+	if (type == FLOAT4OID && DatumGetFloat4(value) == 0)
+		value = Float4GetDatum(0);
 
 	getTypeOutputInfo(type, &output, &is_varlena);
-	if (type == TEXTOID || type == VARCHAROID || type == UUIDOID ||
-		type == BPCHAROID)
+	if (type == TEXTOID || type == VARCHAROID || type == UUIDOID)
 		return OidOutputFunctionCall(output, value);
+	if (type == BPCHAROID)
+	{
+		BpChar	   *text = DatumGetBpCharPP(value);
+
+		/* blanks at the end mean nothing */
+		return pnstrdup(VARDATA_ANY(text),
+						bpchartruelen(VARDATA_ANY(text),
+									  VARSIZE_ANY_EXHDR(text)));
+	}
 
 	nestlevel = NewGUCNestLevel();
 	(void) set_config_option("datestyle", "ISO, YMD", PGC_USERSET,
@@ -309,8 +323,50 @@ target_print_value(Datum value, Oid type)
 }
 
 /*
+ * A value of the key: numbers and booleans as such, all else as a string.
+ */
+static void
+target_push_value(JsonbParseState **state, JsonbIteratorToken token,
+				  Datum v, Oid type)
+{
+	JsonbValue	value;
+
+	value.type = jbvNumeric;
+	switch (type)
+	{
+		case INT2OID:
+			value.val.numeric = int64_to_numeric(DatumGetInt16(v));
+			break;
+		case INT4OID:
+			value.val.numeric = int64_to_numeric(DatumGetInt32(v));
+			break;
+		case INT8OID:
+			value.val.numeric = int64_to_numeric(DatumGetInt64(v));
+			break;
+		case NUMERICOID:
+			value.val.numeric = DatumGetNumeric(v);
+			if (numeric_is_nan(value.val.numeric) ||
+				numeric_is_inf(value.val.numeric))
+				value.type = jbvString;
+			break;
+		case BOOLOID:
+			value.type = jbvBool;
+			value.val.boolean = DatumGetBool(v);
+			break;
+		default:
+			value.type = jbvString;
+	}
+	if (value.type == jbvString)
+	{
+		value.val.string.val = target_print_value(v, type);
+		value.val.string.len = strlen(value.val.string.val);
+	}
+	pushJsonbValue(state, token, &value);
+}
+
+/*
  * The key as a JSON object by column name, which idem_target_convert() takes
- * back: numbers and booleans as such, all else as strings.
+ * back.
  */
 Jsonb *
 idem_target_print(const IdemTarget *target, const Datum *values)
@@ -321,45 +377,31 @@ idem_target_print(const IdemTarget *target, const Datum *values)
 	for (int i = 0; i < target->nkeys; i++)
 	{
 		JsonbValue	name;
-		JsonbValue	value;
-		Datum		v = values[i];
 
 		name.type = jbvString;
 		name.val.string.val = target->columns[i];
 		name.val.string.len = strlen(target->columns[i]);
 		pushJsonbValue(&state, WJB_KEY, &name);
-
-		value.type = jbvNumeric;
-		switch (target->types[i])
-		{
-			case INT2OID:
-				value.val.numeric = int64_to_numeric(DatumGetInt16(v));
-				break;
-			case INT4OID:
-				value.val.numeric = int64_to_numeric(DatumGetInt32(v));
-				break;
-			case INT8OID:
-				value.val.numeric = int64_to_numeric(DatumGetInt64(v));
-				break;
-			case NUMERICOID:
-				value.val.numeric = DatumGetNumeric(v);
-				if (numeric_is_nan(value.val.numeric) ||
-					numeric_is_inf(value.val.numeric))
-					value.type = jbvString;
-				break;
-			case BOOLOID:
-				value.type = jbvBool;
-				value.val.boolean = DatumGetBool(v);
-				break;
-			default:
-				value.type = jbvString;
-		}
-		if (value.type == jbvString)
-		{
-			value.val.string.val = target_print_value(v, target->types[i]);
-			value.val.string.len = strlen(value.val.string.val);
-		}
-		pushJsonbValue(&state, WJB_VALUE, &value);
+		target_push_value(&state, WJB_VALUE, values[i], target->types[i]);
 	}
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+}
+
+/*
+ * The key as a JSON array, which a renamed column leaves as it is; without the
+ * column that is named, unless nothing would be left.
+ */
+Jsonb *
+idem_target_print_values(const IdemTarget *target, const Datum *values,
+						 AttrNumber without)
+{
+	JsonbParseState *state = NULL;
+
+	pushJsonbValue(&state, WJB_BEGIN_ARRAY, NULL);
+	for (int i = 0; i < target->nkeys; i++)
+	{
+		if (target->attnums[i] != without || target->nkeys == 1)
+			target_push_value(&state, WJB_ELEM, values[i], target->types[i]);
+	}
+	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_ARRAY, NULL));
 }

@@ -61,6 +61,12 @@ sub restore
 restore('whole');
 is($node->safe_psql('whole', $rows), $before, 'a whole restore keeps all, and records nothing');
 is($node->safe_psql('whole', q{SELECT outcome FROM idem_fire('shop.orders', 1, 'submit', key => 'k')}), 'already', 'keys too');
+is($node->safe_psql('whole', <<'EOT'), 'already', '... also of a table that is renamed then');
+BEGIN;
+ALTER TABLE shop.orders RENAME TO bills;
+SELECT outcome FROM idem_fire('shop.bills', 1, 'submit', key => 'k');
+ROLLBACK;
+EOT
 is(run_as($node, 'regress_idem_owner', 'whole', <<'EOT'), "applied\n9|submit|draft|pending", 'and history goes on');
 SELECT outcome FROM idem_fire('shop.orders', 3, 'submit');
 SELECT seq, event, from_state, to_state FROM idem.history WHERE seq > 8;

@@ -1,0 +1,167 @@
+/*
+ * fire_key.c
+ *	  The idempotency keys of events.
+ *
+ * A key is a record of scope "idem.fire" that is completed with the row's
+ * write and holds the states before and after.  Its fingerprint binds it to
+ * table, machine, event and row, each by what stays the same:
+ *
+ * table	the name that it had when the machine was attached, which stands in
+ *			the trigger: so the key goes on answering after RENAME, SET SCHEMA,
+ *			and dump and restore.
+ * row		the values of the primary key as the row has them, without names
+ *			and without the state column: so it does after a column was
+ *			renamed, and however the caller spells a value that is equal.
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/json.h"
+#include "utils/timestamp.h"
+
+#include "fingerprint.h"
+#include "fire.h"
+
+/*
+ * The row's part of what a key stands for, from the values of its key.
+ */
+Jsonb *
+idem_fire_row_key(const IdemFire *fire, const Datum *values)
+{
+	return idem_target_print_values(fire->target, values,
+									fire->binding->column);
+}
+
+/*
+ * What a key stands for.
+ */
+static bytea *
+fire_fingerprint(const IdemFire *fire, Jsonb *row_key)
+{
+	char	   *identity = psprintf("%s %s %s", fire->binding->attached_as,
+									quote_literal_cstr(fire->machine->name),
+									quote_literal_cstr(fire->event));
+
+	return idem_fingerprint_call(identity, row_key);
+}
+
+static char *
+fire_get(Jsonb *json, const char *name)
+{
+	JsonbValue *value = getKeyJsonValueFromContainer(&json->root, name,
+													 strlen(name), NULL);
+
+	if (value == NULL || value->type != jbvString)
+		return NULL;
+	return pnstrdup(value->val.string.val, value->val.string.len);
+}
+
+/*
+ * The verdict that a completed record gives.
+ */
+static void
+fire_replay(const IdemRow *row, const bytea *fingerprint,
+			IdemFireVerdict *verdict)
+{
+	Jsonb	   *response;
+	bytea	   *recorded = row->nulls[IDEM_COL_FINGERPRINT] ? NULL :
+	DatumGetByteaPP(row->values[IDEM_COL_FINGERPRINT]);
+
+	if (recorded == NULL || row->nulls[IDEM_COL_RESPONSE] ||
+		VARSIZE_ANY_EXHDR(recorded) != VARSIZE_ANY_EXHDR(fingerprint) ||
+		memcmp(VARDATA_ANY(recorded), VARDATA_ANY(fingerprint),
+			   VARSIZE_ANY_EXHDR(recorded)) != 0)
+	{
+		verdict->outcome = IDEM_FIRE_MISMATCH;
+		return;
+	}
+	response = DatumGetJsonbP(DirectFunctionCall1(jsonb_in,
+												  CStringGetDatum(TextDatumGetCString(row->values[IDEM_COL_RESPONSE]))));
+	verdict->outcome = IDEM_FIRE_ALREADY;
+	verdict->from = fire_get(response, "from");
+	verdict->to = fire_get(response, "to");
+}
+
+/*
+ * Whether the key has been used: then the verdict is already, or mismatch.
+ */
+bool
+idem_fire_recall(IdemFire *fire, text *key, Jsonb *row_key,
+				 IdemFireVerdict *verdict)
+{
+	IdemStore	store;
+	IdemRow		row;
+	bool		found;
+
+	idem_store_open(&store, RowExclusiveLock);
+	found = idem_registry_read(&store, fire->scope.name, key,
+							   idem_claims_find(fire->scope.name, key), true,
+							   &row) &&
+		!idem_row_is_expired(&row, GetCurrentTimestamp());
+	idem_store_close(&store);
+	if (found)
+		fire_replay(&row, fire_fingerprint(fire, row_key), verdict);
+	return found;
+}
+
+/*
+ * Records the key together with what it does.  False if somebody has used it
+ * for something else meanwhile.
+ */
+bool
+idem_fire_spend(IdemFire *fire, text *key, Jsonb *row_key,
+				IdemFireVerdict *verdict)
+{
+	IdemRequest request = {
+		.verb = fire->verb,
+		.key = key,
+		.scope = &fire->scope,
+		.once = true,
+		.fingerprint = fire_fingerprint(fire, row_key),
+		.wait = {.forever = true}
+	};
+	StringInfoData response;
+	IdemStore	store;
+	IdemVerdict recorded;
+
+	initStringInfo(&response);
+	appendStringInfoString(&response, "{\"from\":");
+	if (verdict->from != NULL)
+		escape_json(&response, verdict->from);
+	else
+		appendStringInfoString(&response, "null");
+	appendStringInfoString(&response, ",\"to\":");
+	escape_json(&response, verdict->to);
+	appendStringInfoChar(&response, '}');
+	request.response = cstring_to_text_with_len(response.data, response.len);
+
+	idem_store_open(&store, RowExclusiveLock);
+	idem_registry_claim(&store, &request, &recorded);
+	idem_store_close(&store);
+	if (IDEM_OUTCOME_RUNS(recorded.outcome))
+		return true;
+	verdict->outcome = IDEM_FIRE_MISMATCH;
+	verdict->from = NULL;
+	verdict->to = NULL;
+	return false;
+}
+
+/*
+ * A row that is missing, by the id that was given.  Where the state is part of
+ * the id it may only have moved on; then the key answers all the same.
+ */
+void
+idem_fire_missing(IdemFire *fire, text *key, const Datum *values,
+				  IdemFireVerdict *verdict)
+{
+	memset(verdict, 0, sizeof(IdemFireVerdict));
+	if (key != NULL && fire->moves && fire->target->nkeys > 1 &&
+		idem_fire_recall(fire, key, idem_fire_row_key(fire, values),
+						 verdict) &&
+		verdict->outcome == IDEM_FIRE_ALREADY)
+		return;
+	memset(verdict, 0, sizeof(IdemFireVerdict));
+	verdict->outcome = IDEM_FIRE_MISSING;
+}

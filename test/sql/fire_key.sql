@@ -1,0 +1,137 @@
+-- Keys of events: what they are bound to stays the same, whatever a row is called and however its id is spelled.
+
+\set SHOW_CONTEXT never
+SET client_min_messages = warning;
+INSERT INTO idem.machine (name) VALUES ('fk');
+INSERT INTO idem.state (machine, name, initial) VALUES ('fk', 'a', true), ('fk', 'b', false), ('fk', 'c', false);
+INSERT INTO idem.transition (machine, event, from_state, to_state) VALUES ('fk', 'go', 'a', 'b'), ('fk', 'on', 'b', 'c'), ('fk', 'back', 'c', 'a');
+
+-- equal ids that look different, in each verb
+CREATE TYPE fk_pair AS (a numeric, b text);
+CREATE TABLE fk_char (id char(6) PRIMARY KEY, state text DEFAULT 'a');
+CREATE TABLE fk_numeric (id numeric PRIMARY KEY, state text DEFAULT 'a');
+CREATE TABLE fk_float (id float8 PRIMARY KEY, state text DEFAULT 'a');
+CREATE TABLE fk_row (id fk_pair PRIMARY KEY, state text DEFAULT 'a');
+CREATE TABLE fk_array (id numeric[] PRIMARY KEY, state text DEFAULT 'a');
+SELECT idem_attach('fk', 'fk_char', 'state', history => true), idem_attach('fk', 'fk_numeric', 'state', history => true),
+	idem_attach('fk', 'fk_float', 'state', history => true), idem_attach('fk', 'fk_row', 'state'), idem_attach('fk', 'fk_array', 'state');
+INSERT INTO fk_char VALUES ('ab');
+INSERT INTO fk_numeric VALUES (1.0);
+INSERT INTO fk_float VALUES ('-0');
+INSERT INTO fk_row VALUES ('(1.0,x)');
+INSERT INTO fk_array VALUES ('{1.0,2}');
+SELECT outcome FROM idem_try_fire('fk_char', 'ab  '::text, 'go', key => 'char');
+SELECT outcome, from_state FROM idem_try_fire('fk_char', 'ab'::text, 'go', key => 'char');
+SELECT outcome, from_state FROM idem_try_fire('fk_char', 'ab'::char(4), 'go', key => 'char');
+SELECT outcome FROM idem_try_fire('fk_numeric', 1, 'go', key => 'numeric');
+SELECT outcome, from_state FROM idem_try_fire('fk_numeric', '1.000'::text, 'go', key => 'numeric');
+SELECT outcome FROM idem_try_fire('fk_float', '0'::text, 'go', key => 'float');
+SELECT outcome, from_state FROM idem_try_fire('fk_float', '-0'::float8, 'go', key => 'float');
+SELECT outcome FROM idem_try_fire('fk_row', '(1,x)'::text, 'go', key => 'row');
+SELECT outcome, from_state FROM idem_try_fire('fk_row', '(1.00,x)'::text, 'go', key => 'row');
+SELECT outcome FROM idem_try_fire('fk_array', '{1,2.00}'::numeric[], 'go', key => 'array');
+SELECT outcome, from_state FROM idem_try_fire('fk_array', '{1.000,2}'::text, 'go', key => 'array');
+-- ... the row moved on meanwhile
+SELECT outcome FROM idem_try_fire('fk_row', '(1.0,x)'::fk_pair, 'on');
+SELECT outcome, from_state, to_state FROM idem_try_fire('fk_row', '(1,x)'::fk_pair, 'go', key => 'row');
+-- many
+SELECT id, outcome FROM idem_fire_many('fk_char', ARRAY['ab  '], 'on', key => 'many');
+SELECT id, outcome, from_state FROM idem_fire_many('fk_char', ARRAY['ab'], 'on', key => 'many');
+SELECT id, outcome FROM idem_fire_many('fk_row', ARRAY['(1,x)']::fk_pair[], 'back', key => 'many');
+SELECT id, outcome, from_state FROM idem_fire_many('fk_row', '{"(1.000,x)","(2,x)"}', 'back', key => 'many');
+-- ... one row twice, in whatever form; ids of no row are each missing
+SELECT * FROM idem_fire_many('fk_char', ARRAY['ab', 'ab  '], 'back');
+SELECT * FROM idem_fire_many('fk_numeric', ARRAY[1, 1.0], 'on');
+SELECT * FROM idem_fire_many('fk_float', ARRAY[0, '-0']::float8[], 'on');
+SELECT * FROM idem_fire_many('fk_row', ARRAY['(1,x)', '(1.0,x)'], 'go');
+SELECT * FROM idem_fire_many('fk_numeric', ARRAY[7, 7.0, 1], 'on');
+-- the history of a row is found by an id that is equal
+SELECT event FROM idem_history('fk_char', 'ab'::text);
+SELECT event FROM idem_history('fk_char', 'ab    '::text);
+SELECT event FROM idem_history('fk_numeric', '1.00'::text);
+SELECT event FROM idem_history('fk_float', 0);
+
+-- the table, its schema and the columns of its key may be renamed
+CREATE TABLE fk_t (id int, part int, state text DEFAULT 'a', PRIMARY KEY (id, part));
+SELECT idem_attach('fk', 'fk_t', 'state');
+INSERT INTO fk_t VALUES (1, 1), (2, 1), (1, 2);
+SELECT outcome FROM idem_try_fire('fk_t', '{"id": 1, "part": 1}', 'go', key => 'k');
+SELECT id, outcome FROM idem_fire_many('fk_t', ARRAY['{"id": 2, "part": 1}']::jsonb[], 'go', key => 'k');
+ALTER TABLE fk_t RENAME TO fk_u;
+SELECT outcome, from_state FROM idem_try_fire('fk_u', '{"id": 1, "part": 1}', 'go', key => 'k');
+ALTER TABLE fk_u RENAME id TO number;
+ALTER TABLE fk_u RENAME state TO status;
+SELECT outcome, from_state FROM idem_try_fire('fk_u', '{"number": 1, "part": 1}', 'go', key => 'k');
+SELECT id, outcome, from_state FROM idem_fire_many('fk_u', ARRAY['{"number": 2, "part": 1}']::jsonb[], 'go', key => 'k');
+CREATE SCHEMA fk_s;
+ALTER TABLE fk_u SET SCHEMA fk_s;
+SELECT outcome, from_state FROM idem_try_fire('fk_s.fk_u', '{"number": 1, "part": 1}', 'go', key => 'k');
+ALTER SCHEMA fk_s RENAME TO fk_s2;
+SELECT outcome, from_state FROM idem_try_fire('fk_s2.fk_u', '{"number": 1, "part": 1}', 'go', key => 'k');
+-- ... other rows, events and tables are told from it, also a table that has the name now
+SELECT outcome FROM idem_try_fire('fk_s2.fk_u', '{"number": 2, "part": 1}', 'go', key => 'k');
+SELECT outcome FROM idem_try_fire('fk_s2.fk_u', '{"number": 1, "part": 2}', 'go', key => 'k');
+SELECT outcome FROM idem_try_fire('fk_s2.fk_u', '{"number": 1, "part": 1}', 'on', key => 'k');
+SELECT outcome FROM idem_try_fire('fk_char', 'ab'::text, 'back', key => 'k');
+SELECT idem_history FROM idem_history('fk_s2.fk_u', '{"number": 1, "part": 1}');
+SELECT options FROM idem.binding WHERE table_name = 'fk_s2.fk_u'::regclass;
+DROP SCHEMA fk_s2 CASCADE;
+
+-- the state in the key: the id that it had is still the event's
+CREATE TABLE fk_p (id int, state text DEFAULT 'a', PRIMARY KEY (id, state)) PARTITION BY LIST (state);
+CREATE TABLE fk_p1 PARTITION OF fk_p FOR VALUES IN ('a');
+CREATE TABLE fk_p2 PARTITION OF fk_p DEFAULT;
+SELECT idem_attach('fk', 'fk_p', 'state');
+INSERT INTO fk_p VALUES (1);
+SELECT outcome FROM idem_try_fire('fk_p', '{"id": 1, "state": "a"}', 'go', key => 'p');
+SELECT outcome, from_state, to_state FROM idem_try_fire('fk_p', '{"id": 1, "state": "a"}', 'go', key => 'p');
+SELECT outcome, from_state, to_state FROM idem_try_fire('fk_p', '{"id": 1, "state": "b"}', 'go', key => 'p');
+SELECT outcome, from_state, to_state FROM idem_try_fire('fk_p2', '{"id": 1, "state": "b"}', 'go', key => 'p');
+SELECT outcome FROM idem_try_fire('fk_p', '{"id": 1, "state": "a"}', 'go');
+SELECT outcome FROM idem_try_fire('fk_p', '{"id": 2, "state": "a"}', 'go', key => 'p');
+SELECT outcome FROM idem_try_fire('fk_p', '{"id": 2, "state": "a"}', 'go', key => 'p2');
+SELECT outcome FROM idem_fire_many('fk_p', ARRAY['{"id": 1, "state": "b"}']::jsonb[], 'on', key => 'p');
+SELECT outcome, from_state, to_state FROM idem_fire_many('fk_p', ARRAY['{"id": 1, "state": "b"}', '{"id": 2, "state": "b"}']::jsonb[], 'on', key => 'p');
+
+-- a guard that changes the row is an error of its own, and nothing is left of it
+CREATE TABLE fk_g (id int PRIMARY KEY, state text DEFAULT 'a', n int DEFAULT 0);
+CREATE FUNCTION fk_write(row_id int, other int) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE fk_g SET n = n + 1 WHERE id = other AND n = 0;
+	RETURN true;
+END $$;
+UPDATE idem.transition SET guard = 'fk_write(new.id, new.id)' WHERE machine = 'fk' AND event = 'go';
+UPDATE idem.transition SET guard = 'fk_write(new.id, 3 - new.id)' WHERE machine = 'fk' AND event = 'on';
+INSERT INTO fk_g VALUES (1), (2), (3);
+SELECT idem_attach('fk', 'fk_g', 'state', history => true);
+SELECT * FROM idem_try_fire('fk_g', 1, 'go', key => 'g');
+\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM idem_fire('fk_g', 1, 'go');
+SELECT * FROM idem_fire_many('fk_g', ARRAY[1, 2], 'go');
+UPDATE fk_g SET state = 'b' WHERE id = 1;
+SELECT idem_detach('fk_g', 'state'), idem_attach('fk', 'fk_g', 'state', history => true, events_only => true);
+SELECT * FROM idem_try_fire('fk_g', 1, 'go', key => 'g');
+\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM fk_g ORDER BY id;
+SELECT count(*) FROM idem.key WHERE scope = 'idem.fire' AND key = 'g';
+-- one that changes another row is the user's own affair, unless that one is fired too
+UPDATE fk_g SET n = 1;
+SELECT outcome FROM idem_fire_many('fk_g', ARRAY[1, 2], 'go');
+UPDATE fk_g SET n = 0 WHERE id = 2;
+SELECT outcome FROM idem_fire('fk_g', 1, 'on');
+SELECT * FROM fk_g ORDER BY id;
+SELECT outcome FROM idem_fire_many('fk_g', ARRAY[1, 2], 'back');
+UPDATE idem.transition SET guard = NULL WHERE machine = 'fk' AND event = 'go';
+SELECT outcome FROM idem_fire_many('fk_g', ARRAY[1, 2], 'go');
+UPDATE fk_g SET n = 0;
+SELECT outcome FROM idem_fire_many('fk_g', ARRAY[1, 2], 'on');
+SELECT * FROM fk_g ORDER BY id;
+
+DROP TABLE fk_char, fk_numeric, fk_float, fk_row, fk_array, fk_p, fk_g;
+DROP FUNCTION fk_write;
+DROP TYPE fk_pair;
+ALTER TABLE idem.history DISABLE TRIGGER protected_row;
+DELETE FROM idem.history WHERE machine = 'fk';
+ALTER TABLE idem.history ENABLE TRIGGER protected_row;
+DELETE FROM idem.key WHERE scope = 'idem.fire';
+DELETE FROM idem.machine WHERE name = 'fk';
