@@ -1,16 +1,17 @@
 # idem: build, install and test with PGXS.
 #
 #   make demo      a payment sent three times, charged once
+#   make example   a small shop in the browser (examples/checkout)
 #   make check     every test tier, on throw-away clusters
 #   make bench     the table of ratios against the same work by hand
-#   make setup     only what these three install first
+#   make setup     only what these install first
 #   make indent    formats src/
 #   make, make install, make clean, make installcheck    as with any extension
 #
 # WERROR=1 makes warnings errors; PG_CONFIG=... chooses the server.
 
 PG_CONFIG ?= pg_config
-FRAME = setup demo check check-majors bench indent
+FRAME = setup demo example check check-majors bench indent
 
 # PGXS has a "check" of its own that only explains why it cannot work, and on
 # a fresh machine there is no PGXS at all.  So whoever asks for one of our own

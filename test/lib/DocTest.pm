@@ -10,6 +10,8 @@
 #   ```sh         holds make commands; what they would do must be known to make.
 #   ```mermaid    is a definition that idem_define() takes.
 #   ```signature  is a function as the catalogue has it, without casts.
+#   ```js, ```python, ```java, ```c, ```ruby    is an excerpt of the file that
+#                 the line <!-- from FILE --> before it names, as it stands there.
 #   <!-- run      holds SQL that the reader does not see; -->  no error either.
 #   <!-- diagram -->  before a ```text block: it shows no output.
 #
@@ -26,7 +28,8 @@ use IPC::Run ();
 
 our @EXPORT = qw(doc_blocks doc_run doc_signatures doc_links doc_anchors);
 
-my %languages = map { $_ => 1 } qw(sql text sh signature mermaid);
+my %excerpts = map { $_ => 1 } qw(js python java c ruby);
+my %languages = (map({ $_ => 1 } qw(sql text sh signature mermaid)), %excerpts);
 
 sub read_page
 {
@@ -46,7 +49,7 @@ sub doc_blocks
 {
 	my ($file) = @_;
 	my @lines = read_page($file);
-	my (@blocks, $open, $diagram, $adjacent);
+	my (@blocks, $open, $diagram, $adjacent, $from);
 	my $n = 0;
 
 	foreach my $line (@lines)
@@ -92,6 +95,12 @@ sub doc_blocks
 		{
 			die "$file:$n: unknown language \"$1\"\n" if !$languages{$1};
 			$open = { kind => $1, line => $n, text => '' };
+			if ($excerpts{$1})
+			{
+				die "$file:$n: an excerpt of no file\n" if !defined $from;
+				$open->{from} = $from;
+			}
+			undef $from;
 		}
 		elsif ($line eq '<!-- run')
 		{
@@ -106,6 +115,7 @@ sub doc_blocks
 			# prose in between parts an output from its command
 			$adjacent = 0;
 			$diagram = $line eq '<!-- diagram -->';
+			($from) = $line =~ /^<!-- from (\S+) -->$/;
 		}
 	}
 	die "$file:$open->{line}: block without end\n" if defined $open;

@@ -1,6 +1,6 @@
 # The documents: every example is run and prints what the page says, in both
 # ways to the table; signatures are the catalogue's; nothing public is left
-# out; links lead somewhere.
+# out; excerpts are what the named file holds; links lead somewhere.
 
 use strict;
 use warnings;
@@ -18,7 +18,7 @@ my $top = "$FindBin::RealBin/../..";
 
 # What benchmarks.md prints was measured once, on the machine that it names.
 my @pages = grep { $_ ne 'doc/benchmarks.md' }
-  ('README.md', map { s{^\Q$top/\E}{}r } glob("$top/doc/*.md"));
+  ('README.md', map { s{^\Q$top/\E}{}r } glob("$top/doc/*.md $top/examples/*/README.md"));
 my $translation = 'README.zh-CN.md';
 my %blocks =
   map { $_ => [ doc_blocks("$top/$_") ] } @pages, $translation;
@@ -124,10 +124,16 @@ is_deeply(
 	[ map { [ @$_{qw(kind text output)} ] } @{ $blocks{'README.md'} } ],
 	"$translation has the same examples as README.md");
 
-# Shell commands and links.
+# Excerpts, shell commands and links.
 foreach my $page (@pages, $translation)
 {
 	my ($dir) = "$top/$page" =~ m{^(.*)/};
+
+	foreach my $block (grep { defined $_->{from} } @{ $blocks{$page} })
+	{
+		ok(index(slurp_file("$top/$block->{from}"), $block->{text}) >= 0,
+			"$page:$block->{line}: stands in $block->{from}");
+	}
 
 	foreach my $block (grep { $_->{kind} eq 'sh' } @{ $blocks{$page} })
 	{
