@@ -345,12 +345,12 @@ idem_call(PG_FUNCTION_ARGS)
 	arguments = PG_ARGISNULL(2) ?
 		DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum("{}"))) :
 		PG_GETARG_JSONB_P(2);
-	call.arguments = idem_function_arrange(call.function, arguments);
+	call.arguments = idem_argument_arrange(call.function, arguments);
 
 	if (!idem_call_begin(&call))
 		return call_replay(&call.row);
 
-	idem_function_convert(call.function, call.arguments, values, nulls);
+	idem_argument_convert(call.function, call.arguments, values, nulls);
 	idem_function_json_begin(&json, call.function);
 	idem_call_run(&call, values, nulls, idem_function_json_add, &json);
 	response = idem_function_json_end(&json);

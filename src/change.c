@@ -207,7 +207,7 @@ change_convert(Relation rel, Form_pg_attribute att, JsonbValue *value,
 	}
 	PG_CATCH();
 	{
-		const char *sqlstate = idem_function_reword(context);
+		const char *sqlstate = idem_argument_reword(context);
 
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),

@@ -45,9 +45,11 @@ typedef struct IdemFunction
 	TupleDesc	resultdesc;		/* of a composite result, else NULL */
 	FmgrInfo	flinfo;			/* to be copied */
 	struct FuncExpr *expr;		/* over parameters */
+	char	   *result_name;	/* of the one OUT parameter, else NULL */
 	char	   *result_type;	/* as a record names it */
-	bool		settings_matter;	/* to what its values look like as text */
-	bool		result_has_cast;	/* to JSON, made by a user */
+	char	   *result_shape;	/* digest of its columns, or "" */
+	int			result_settings;	/* IDEM_SETTINGS_... that its text follows */
+	int			argument_settings;
 } IdemFunction;
 
 typedef void (*IdemFunctionSink) (Datum value, bool isnull, void *arg);
@@ -62,21 +64,22 @@ typedef struct IdemFunctionJson
 
 /* function_cache.c */
 extern void idem_function_cache_init(void);
-extern bool idem_function_has_cast(Oid type);
 extern IdemFunction *idem_function_acquire(Oid oid);
 extern IdemFunction *idem_function_acquire_named(text *name);
 
-/* function.c */
-extern Jsonb *idem_function_arrange(const IdemFunction *function,
+/* argument.c */
+extern Jsonb *idem_argument_arrange(const IdemFunction *function,
 									Jsonb *arguments);
-extern void idem_function_convert(IdemFunction *function,
+extern void idem_argument_convert(IdemFunction *function,
 								  Jsonb *arranged, Datum *values,
 								  bool *nulls);
+extern const char *idem_argument_reword(MemoryContext context);
+
+/* function.c */
 extern void idem_function_run(const IdemFunction *function, Datum *values,
 							  bool *nulls, IdemFunctionSink sink, void *arg);
-extern const char *idem_function_reword(MemoryContext context);
-extern void idem_function_append_json(StringInfo buf, Oid type, Datum value,
-									  bool isnull);
+
+/* function_json.c */
 extern void idem_function_json_begin(IdemFunctionJson *json,
 									 const IdemFunction *function);
 extern void idem_function_json_add(Datum value, bool isnull, void *arg);

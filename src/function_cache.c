@@ -28,7 +28,6 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
-#include "parser/parse_coerce.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
@@ -41,6 +40,7 @@
 #include "compat.h"
 #include "errors.h"
 #include "function.h"
+#include "shape.h"
 
 /* an entry of the table of functions */
 typedef struct FunctionEntry
@@ -187,55 +187,36 @@ function_result_type(const IdemFunction *function)
 }
 
 /*
- * Whether a value of the type looks alike as text under all settings.
- */
-static bool
-function_is_steady_type(Oid type)
-{
-	switch (type)
-	{
-		case BOOLOID:
-		case INT2OID:
-		case INT4OID:
-		case INT8OID:
-		case NUMERICOID:
-		case TEXTOID:
-		case VARCHAROID:
-		case BPCHAROID:
-		case NAMEOID:
-		case UUIDOID:
-		case JSONOID:
-		case JSONBOID:
-		case VOIDOID:
-			return true;
-	}
-	return false;
-}
-
-/*
  * What conversions and twins need to know of the types.
  */
 static void
 function_look_at_types(IdemFunction *function)
 {
+	IdemShape	arguments;
+	IdemShape	result;
 	bool		quote_all = quote_all_identifiers;
 
-	function->settings_matter = !function_is_steady_type(function->rettype);
 	for (int i = 0; i < function->nargs; i++)
 	{
 		char		kind = get_typtype(function->argtypes[i]);
 
-		if (!function_is_steady_type(function->argtypes[i]))
-			function->settings_matter = true;
 		function->argplain[i] = kind == TYPTYPE_ENUM ||
 			(kind == TYPTYPE_BASE &&
 			 function->argtypes[i] < FirstNormalObjectId);
 	}
-	function->result_has_cast = idem_function_has_cast(function->rettype);
 
 	quote_all_identifiers = false;
 	PG_TRY();
 	{
+		idem_shape_begin(&arguments);
+		for (int i = 0; i < function->nargs; i++)
+			idem_shape_add(&arguments, NULL, function->argtypes[i]);
+
+		idem_shape_begin(&result);
+		if (function->rettype == RECORDOID)
+			idem_shape_add_columns(&result, function->resultdesc);
+		else
+			idem_shape_add(&result, function->result_name, function->rettype);
 		function->result_type = function_result_type(function);
 	}
 	PG_FINALLY();
@@ -243,24 +224,9 @@ function_look_at_types(IdemFunction *function)
 		quote_all_identifiers = quote_all;
 	}
 	PG_END_TRY();
-}
-
-/*
- * Whether to_json() of the type, or of an array of it, runs a cast that a user
- * made.
- */
-bool
-idem_function_has_cast(Oid type)
-{
-	Oid			element = get_base_element_type(type);
-	Oid			cast;
-
-	if (OidIsValid(element))
-		type = element;
-	type = getBaseType(type);
-	return type >= FirstNormalObjectId &&
-		find_coercion_pathway(JSONOID, type, COERCION_EXPLICIT,
-							  &cast) == COERCION_PATH_FUNC;
+	function->argument_settings = arguments.settings;
+	function->result_settings = result.settings;
+	function->result_shape = idem_shape_digest(&result);
 }
 
 /*
@@ -356,6 +322,7 @@ function_build(Oid oid)
 
 	(void) get_func_result_type(oid, &function->rettype,
 								&function->resultdesc);
+	function->result_name = get_func_result_name(oid);
 	if (function->resultdesc != NULL)
 		function->resultdesc = BlessTupleDesc(function->resultdesc);
 	else if (function->rettype == RECORDOID)

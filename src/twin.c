@@ -8,11 +8,9 @@
  * settings.  JSON alone would lose digits of floats, bounds of arrays and JSON
  * nulls.
  *
- * In idem.key, column "result" begins with the result type as text.  A value
- * whose type is no longer the recorded one is an error, not a guess.
- *
- * Settings are pinned only where they matter to a type of the function's, since
- * that costs more than the rest of a replay.
+ * In idem.key, column "result" begins with the result type as text and the
+ * digest of its shape (shape.c).  A value whose type is no longer the recorded
+ * one, or that does not read as it was written, is an error, not a guess.
  */
 #include "postgres.h"
 
@@ -32,41 +30,11 @@
 #include "call.h"
 #include "compat.h"
 #include "errors.h"
-#include "twin.h"
-
+#include "shape.h"
+#include "typed.h"
 
 PG_FUNCTION_INFO_V1(idem_twin);
 PG_FUNCTION_INFO_V1(idem_twin_value);
-
-/*
- * Pins all settings that a type's output or input could follow, until
- * AtEOXact_GUC() of the level returned.  What a user made may look up other
- * objects by search_path, so that a cast of his runs under the caller's.
- */
-int
-idem_twin_pin_settings(bool search_path)
-{
-	static const char *const settings[][2] = {
-		{"search_path", "pg_catalog, pg_temp"},
-		{"datestyle", "ISO, YMD"},
-		{"intervalstyle", "postgres"},
-		{"timezone", "UTC"},
-		{"extra_float_digits", "3"},
-		{"bytea_output", "hex"},
-		{"array_nulls", "on"},
-		{"quote_all_identifiers", "off"},
-		{"xmlbinary", "base64"},
-		{"xmloption", "content"},
-		{"lc_monetary", "C"}
-	};
-	int			nestlevel = NewGUCNestLevel();
-
-	for (int i = search_path ? 0 : 1; i < lengthof(settings); i++)
-		(void) set_config_option(settings[i][0], settings[i][1],
-								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
-								 true, 0, false);
-	return nestlevel;
-}
 
 /* where the values of a result go: to the caller, and into the record */
 typedef struct TwinResult
@@ -83,6 +51,22 @@ typedef struct TwinResult
 	Oid			input_param;
 	int32		typmod;
 } TwinResult;
+
+/*
+ * Settings are pinned only where some value follows them.
+ */
+static int
+twin_pin(int settings)
+{
+	return settings == 0 ? 0 : idem_shape_pin_settings(settings);
+}
+
+static void
+twin_unpin(int nestlevel)
+{
+	if (nestlevel != 0)
+		AtEOXact_GUC(true, nestlevel);
+}
 
 /*
  * One value to the caller: as one column, or an anonymous record's as many.
@@ -132,20 +116,16 @@ twin_take_value(Datum value, bool isnull, void *arg)
 	char	   *printed = NULL;
 	int			nestlevel = 0;
 
-	if (function->result_has_cast)
-	{
-		nestlevel = idem_twin_pin_settings(false);
-		idem_function_json_add(value, isnull, &result->json);
-		AtEOXact_GUC(true, nestlevel);
-	}
-	if (function->settings_matter)
-		nestlevel = idem_twin_pin_settings(true);
-	if (!function->result_has_cast)
-		idem_function_json_add(value, isnull, &result->json);
+	/* a user's cast to json finds what it uses by the caller's search_path */
+	nestlevel = twin_pin(function->result_settings & ~IDEM_SETTINGS_PATH);
+	idem_function_json_add(value, isnull, &result->json);
+	twin_unpin(nestlevel);
 	if (!isnull)
+	{
+		nestlevel = twin_pin(function->result_settings);
 		printed = OidOutputFunctionCall(result->output, value);
-	if (function->settings_matter)
-		AtEOXact_GUC(true, nestlevel);
+		twin_unpin(nestlevel);
+	}
 	if (function->retset)
 		result->texts = accumArrayResult(result->texts, isnull ? (Datum) 0 :
 										 CStringGetTextDatum(printed),
@@ -157,9 +137,9 @@ twin_take_value(Datum value, bool isnull, void *arg)
 }
 
 /*
- * What is recorded: the result type, a newline, and of a set an array literal
- * of the values' texts, of one value nothing if it is NULL, else "=" and its
- * text.
+ * What is recorded: the result type, the digest of its shape, each with a
+ * newline behind it, and of a set an array literal of the values' texts, of
+ * one value nothing if it is NULL, else "=" and its text.
  */
 static text *
 twin_record_result(TwinResult *result)
@@ -168,7 +148,8 @@ twin_record_result(TwinResult *result)
 	StringInfoData buf;
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "%s\n", function->result_type);
+	appendStringInfo(&buf, "%s\n%s\n", function->result_type,
+					 function->result_shape);
 	if (function->retset)
 	{
 		Datum		texts;
@@ -190,6 +171,18 @@ twin_record_result(TwinResult *result)
 	return cstring_to_text_with_len(buf.data, buf.len);
 }
 
+static void
+twin_report_unfit(const IdemFunction *function, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_MISUSE),
+			 errmsg("recorded result of function %s does not fit its type any more",
+					function->identity),
+			 errdetail_internal("%s", detail),
+			 errhint("idem_call() returns the recorded result as JSON."),
+			 errhidestmt(true)));
+}
+
 /*
  * A recorded value, from its text.  It may not fit a type that was altered
  * since; the error of the type's input would quote it.
@@ -199,6 +192,7 @@ twin_read_value(TwinResult *result, char *printed)
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile Datum value = (Datum) 0;
+	const char *volatile sqlstate = NULL;
 
 	PG_TRY();
 	{
@@ -207,17 +201,19 @@ twin_read_value(TwinResult *result, char *printed)
 	}
 	PG_CATCH();
 	{
-		const char *sqlstate = idem_function_reword(context);
-
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_MISUSE),
-				 errmsg("recorded result of function %s does not fit its type any more",
-						result->function->identity),
-				 errdetail("Reading it failed with SQLSTATE %s.", sqlstate),
-				 errhint("idem_call() returns the recorded result as JSON."),
-				 errhidestmt(true)));
+		sqlstate = idem_argument_reword(context);
 	}
 	PG_END_TRY();
+	if (sqlstate != NULL)
+		twin_report_unfit(result->function,
+						  psprintf("Reading it failed with SQLSTATE %s.",
+								   sqlstate));
+
+	/* a column's length or precision may cut it down without an error */
+	if (result->function->result_shape[0] != '\0' &&
+		strcmp(OidOutputFunctionCall(result->output, value), printed) != 0)
+		twin_report_unfit(result->function,
+						  "It would read as another value.");
 	return value;
 }
 
@@ -251,17 +247,34 @@ twin_replay_set(TwinResult *result, char *literal)
 }
 
 /*
+ * Ends the line that begins here; returns where the next one begins.
+ */
+static char *
+twin_next_line(char *line)
+{
+	char	   *end = strchr(line, '\n');
+
+	if (end == NULL)
+		elog(ERROR, "recorded result has no type");
+	*end = '\0';
+	return end + 1;
+}
+
+/*
  * Returns what was recorded.
  */
 static void
 twin_replay(TwinResult *result, const IdemRow *recorded)
 {
 	const IdemFunction *function = result->function;
-	const char *type = function->result_type;
-	bool		pin = function->settings_matter || function->retset;
-	char	   *text_form;
+
+	/* a set is in an array */
+	int			settings = function->result_settings |
+	(function->retset ? IDEM_SETTINGS_PLAIN : 0);
+	char	   *recorded_type;
+	char	   *shape;
 	char	   *literal;
-	int			nestlevel = 0;
+	int			nestlevel;
 
 	if (recorded->nulls[IDEM_COL_RESULT])
 		ereport(ERROR,
@@ -272,89 +285,30 @@ twin_replay(TwinResult *result, const IdemRow *recorded)
 				 errhint("Use idem_call() or idem_claim() for this key."),
 				 errhidestmt(true)));
 
-	text_form = TextDatumGetCString(recorded->values[IDEM_COL_RESULT]);
-	literal = strchr(text_form, '\n');
-	if (literal == NULL)
-		elog(ERROR, "recorded result has no type");
-	*literal++ = '\0';
-	if (strcmp(text_form, type) != 0)
+	recorded_type = TextDatumGetCString(recorded->values[IDEM_COL_RESULT]);
+	shape = twin_next_line(recorded_type);
+	literal = twin_next_line(shape);
+	if (strcmp(recorded_type, function->result_type) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_MISUSE),
 				 errmsg("recorded result of function %s has another type",
 						function->identity),
 				 errdetail("It was recorded as %s; now the function returns %s.",
-						   text_form, type),
+						   recorded_type, function->result_type),
 				 errhint("idem_call() returns the recorded result as JSON."),
 				 errhidestmt(true)));
+	if (strcmp(shape, function->result_shape) != 0)
+		twin_report_unfit(function,
+						  "Names, types or order of the columns of its type have changed since.");
 
-	if (pin)
-		nestlevel = idem_twin_pin_settings(true);
+	nestlevel = twin_pin(settings);
 	if (function->retset)
 		twin_replay_set(result, literal);
 	else if (*literal == '=')
 		twin_return(result, twin_read_value(result, literal + 1), false);
 	else
 		twin_return(result, (Datum) 0, true);
-	if (pin)
-		AtEOXact_GUC(true, nestlevel);
-}
-
-/*
- * A json value as jsonb, so that it counts by what it says; NULL if jsonb does
- * not take it.
- */
-static Jsonb *
-twin_try_jsonb(const char *json)
-{
-	MemoryContext context = CurrentMemoryContext;
-	Jsonb	   *volatile jsonb = NULL;
-
-	PG_TRY();
-	{
-		jsonb = DatumGetJsonbP(DirectFunctionCall1(jsonb_in,
-												   CStringGetDatum(json)));
-	}
-	PG_CATCH();
-	{
-		(void) idem_function_reword(context);
-	}
-	PG_END_TRY();
-	return jsonb;
-}
-
-/*
- * Appends member "name" for an argument.  A JSON null is not the NULL that
- * it would look like, and json that jsonb does not take counts by its text;
- * both stand under another name.
- */
-static void
-twin_append_argument(StringInfo buf, int n, Oid type, Datum value,
-					 bool isnull)
-{
-	char	   *json = NULL;
-	Jsonb	   *jsonb = NULL;
-
-	if (!isnull && type == JSONOID)
-	{
-		json = TextDatumGetCString(value);
-		jsonb = twin_try_jsonb(json);
-	}
-	else if (!isnull && type == JSONBOID)
-		jsonb = DatumGetJsonbP(value);
-
-	if (json != NULL && jsonb == NULL)
-	{
-		appendStringInfo(buf, "\"%d text\":", n);
-		escape_json(buf, json);
-	}
-	else if (jsonb != NULL && JB_ROOT_IS_SCALAR(jsonb) &&
-			 getIthJsonbValueFromContainer(&jsonb->root, 0)->type == jbvNull)
-		appendStringInfo(buf, "\"%d json\":null", n);
-	else
-	{
-		appendStringInfo(buf, "\"%d\":", n);
-		idem_function_append_json(buf, type, value, isnull);
-	}
+	twin_unpin(nestlevel);
 }
 
 /*
@@ -368,6 +322,7 @@ twin_take_arguments(FunctionCallInfo fcinfo, int first,
 	MemoryContext context = CurrentMemoryContext;
 	Jsonb	   *volatile arguments = NULL;
 	StringInfoData buf;
+	int			nestlevel;
 
 	if (PG_NARGS() - first != function->nargs)
 		ereport(ERROR,
@@ -378,12 +333,12 @@ twin_take_arguments(FunctionCallInfo fcinfo, int first,
 				 errhint("Wrap it anew with idem_wrap()."),
 				 errhidestmt(true)));
 
+	nestlevel = twin_pin(function->argument_settings);
 	initStringInfo(&buf);
 	appendStringInfoChar(&buf, '{');
 	for (int i = 0; i < function->nargs; i++)
 	{
 		Oid			type = function->argtypes[i];
-		int			nestlevel = 0;
 
 		if (get_fn_expr_argtype(fcinfo->flinfo, i + first) != type)
 			ereport(ERROR,
@@ -396,13 +351,10 @@ twin_take_arguments(FunctionCallInfo fcinfo, int first,
 		values[i] = nulls[i] ? (Datum) 0 : PG_GETARG_DATUM(i + first);
 		if (i > 0)
 			appendStringInfoChar(&buf, ',');
-		if (function->settings_matter)
-			nestlevel = idem_twin_pin_settings(!idem_function_has_cast(type));
-		twin_append_argument(&buf, i + 1, type, values[i], nulls[i]);
-		if (function->settings_matter)
-			AtEOXact_GUC(true, nestlevel);
+		idem_typed_append(&buf, i + 1, type, values[i], nulls[i]);
 	}
 	appendStringInfoChar(&buf, '}');
+	twin_unpin(nestlevel);
 
 	PG_TRY();
 	{
@@ -411,7 +363,7 @@ twin_take_arguments(FunctionCallInfo fcinfo, int first,
 	}
 	PG_CATCH();
 	{
-		const char *sqlstate = idem_function_reword(context);
+		const char *sqlstate = idem_argument_reword(context);
 
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
@@ -437,14 +389,20 @@ twin_fits(const IdemFunction *function, TupleDesc desc)
 	if (function->rettype != RECORDOID)
 		return desc->natts == 1 &&
 			(function->rettype == VOIDOID ||
-			 TupleDescAttr(desc, 0)->atttypid == function->rettype);
+			 TupleDescAttr(desc, 0)->atttypid == function->rettype) &&
+			(function->result_name == NULL ||
+			 strcmp(NameStr(TupleDescAttr(desc, 0)->attname),
+					function->result_name) == 0);
 
 	if (desc->natts != expected->natts)
 		return false;
 	for (int i = 0; i < desc->natts; i++)
 	{
-		if (TupleDescAttr(desc, i)->atttypid !=
-			TupleDescAttr(expected, i)->atttypid)
+		Form_pg_attribute have = TupleDescAttr(desc, i);
+		Form_pg_attribute want = TupleDescAttr(expected, i);
+
+		if (have->atttypid != want->atttypid ||
+			strcmp(NameStr(have->attname), NameStr(want->attname)) != 0)
 			return false;
 	}
 	return true;
@@ -553,7 +511,7 @@ idem_twin_value(PG_FUNCTION_ARGS)
 
 	twin_prepare_call(fcinfo, &call);
 	twin_prepare_result(&result, call.function);
-	if (call.function->retset ||
+	if (call.function->retset || call.function->result_name != NULL ||
 		type != (call.function->rettype == VOIDOID ?
 				 BOOLOID : call.function->rettype))
 		twin_refuse_result(call.function);

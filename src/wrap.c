@@ -33,8 +33,7 @@
 
 #include "call.h"
 #include "errors.h"
-
-#include "twin.h"
+#include "shape.h"
 
 PG_FUNCTION_INFO_V1(idem_wrap);
 
@@ -88,23 +87,47 @@ wrap_choose_name(Oid function, text *given, char **schema, char **name)
 	}
 }
 
+static const char *
+wrap_result_name(const IdemFunction *function)
+{
+	return function->result_name == NULL ? "r" :
+		quote_identifier(function->result_name);
+}
+
 /*
- * The column list that the twin's body reads the result through: "r", or "c1",
- * "c2" and so on.
+ * The column list that the twin's body reads the result through, with the
+ * names that the result's columns have: so a twin tells when they changed.
  */
 static char *
 wrap_result_columns(const IdemFunction *function)
 {
+	TupleDesc	desc = function->resultdesc;
 	StringInfoData buf;
 
 	if (function->rettype != RECORDOID)
-		return psprintf("r %s", function->rettype == VOIDOID ? "pg_catalog.bool" :
+		return psprintf("%s %s", wrap_result_name(function),
+						function->rettype == VOIDOID ? "pg_catalog.bool" :
 						format_type_be_qualified(function->rettype));
 
 	initStringInfo(&buf);
-	for (int i = 0; i < function->resultdesc->natts; i++)
-		appendStringInfo(&buf, "%sc%d %s", i > 0 ? ", " : "", i + 1,
-						 format_type_be_qualified(TupleDescAttr(function->resultdesc, i)->atttypid));
+	for (int i = 0; i < desc->natts; i++)
+	{
+		const char *name = NameStr(TupleDescAttr(desc, i)->attname);
+
+		for (int j = 0; j < i; j++)
+		{
+			if (strcmp(NameStr(TupleDescAttr(desc, j)->attname), name) == 0)
+				ereport(ERROR,
+						(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+						 errmsg("result of function %s has two columns \"%s\"",
+								function->identity, name),
+						 errdetail("An OUT parameter without a name is a column named after its position."),
+						 errhidestmt(true)));
+		}
+		appendStringInfo(&buf, "%s%s %s", i > 0 ? ", " : "",
+						 quote_identifier(name),
+						 format_type_be_qualified(TupleDescAttr(desc, i)->atttypid));
+	}
 	return buf.data;
 }
 
@@ -150,6 +173,11 @@ wrap_body(const IdemFunction *function, Oid own_schema)
 	const char *original = quote_literal_cstr(function->identity);
 	bool		is_void = function->rettype == VOIDOID;
 	bool		is_row = function->rettype == RECORDOID;
+	bool		is_rows = function->retset && !is_row &&
+	function->resultdesc != NULL;
+
+	/* idem_twin_value() would not know the name of what it returns */
+	bool		by_name = is_row || function->result_name != NULL;
 	StringInfoData body;
 	StringInfoData in;
 	List	   *out = NIL;
@@ -163,31 +191,36 @@ wrap_body(const IdemFunction *function, Oid own_schema)
 					 original);
 	if (is_void)
 		appendStringInfoString(&body, "DECLARE\n\tdone pg_catalog.bool;\n");
-	else if (is_row && !function->retset)
+	else if (function->retset ? is_rows : by_name)
 		appendStringInfoString(&body, "DECLARE\n\tresult pg_catalog.record;\n");
 	appendStringInfoString(&body, "BEGIN\n\t");
 
-	if (function->retset || is_row)
-		appendStringInfo(&body, "%s FROM %s.idem_twin(%s, $1%s) AS t(%s);\n",
-						 !function->retset ? "SELECT * INTO result" :
-						 is_row ? "RETURN QUERY SELECT *" :
-						 function->resultdesc != NULL ?
-						 "RETURN QUERY SELECT (t.r).*" :
-						 "RETURN QUERY SELECT t.r",
+	if (function->retset || by_name)
+		appendStringInfo(&body, "%s FROM %s.idem_twin(%s, $1%s) AS t(%s)",
+						 is_rows ? "FOR result IN SELECT *" :
+						 function->retset ? "RETURN QUERY SELECT *" :
+						 "SELECT * INTO result",
 						 schema, original, in.data,
 						 wrap_result_columns(function));
 	else
-		appendStringInfo(&body, "%s %s.idem_twin_value(%s, $1, NULL::%s%s);\n",
-						 is_void ? "done :=" : out == NIL ? "RETURN" :
-						 psprintf("$%d :=", linitial_int(out)),
+		appendStringInfo(&body, "%s %s.idem_twin_value(%s, $1, NULL::%s%s)",
+						 is_void ? "done :=" : "RETURN",
 						 schema, original, is_void ? "pg_catalog.bool" :
 						 format_type_be_qualified(function->rettype), in.data);
 
-	if (is_row && !function->retset)
+	/* not as columns, which the plan would keep when the type is altered */
+	if (is_rows)
+		appendStringInfo(&body, " LOOP\n\t\tRETURN NEXT result.%s;\n\tEND LOOP;\n",
+						 wrap_result_name(function));
+	else
+		appendStringInfoString(&body, ";\n");
+	if (by_name && !function->retset)
 	{
 		foreach(lc, out)
-			appendStringInfo(&body, "\t$%d := result.c%d;\n", lfirst_int(lc),
-							 foreach_current_index(lc) + 1);
+			appendStringInfo(&body, "\t$%d := result.%s;\n", lfirst_int(lc),
+							 !is_row ? wrap_result_name(function) :
+							 quote_identifier(NameStr(TupleDescAttr(function->resultdesc,
+																	foreach_current_index(lc))->attname)));
 	}
 	appendStringInfoString(&body, "END");
 	return body.data;
@@ -267,7 +300,7 @@ idem_wrap(PG_FUNCTION_ARGS)
 					 &schema, &name);
 
 	/* so that every type in the text below is qualified */
-	nestlevel = idem_twin_pin_settings(true);
+	nestlevel = idem_shape_pin_settings(IDEM_SETTINGS_ALL);
 	body = wrap_body(function, get_func_namespace(fcinfo->flinfo->fn_oid));
 	parameters = TextDatumGetCString(DirectFunctionCall1(pg_get_function_arguments,
 														 ObjectIdGetDatum(function->oid)));

@@ -1,0 +1,489 @@
+/*
+ * argument.c
+ *	  The arguments of a function from JSON: by name or by position, and as
+ *	  values of its parameters' types.
+ *
+ * They are arranged by position first, so that one call is one JSON object
+ * however it was written, and converted only when the function is to run.  That
+ * is done all at once by jsonb_to_record(), which knows arrays, composites and
+ * domains; what is missing is filled from the declared defaults.
+ *
+ * Errors of a type's input quote the value, which may be a secret, and go to
+ * the server's log.  They are taken back and told in other words.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+
+#include "errors.h"
+#include "function.h"
+
+static void
+arrange_refuse(const IdemFunction *function, const char *detail)
+{
+	StringInfoData accepted;
+
+	initStringInfo(&accepted);
+	for (int i = 0; i < function->nargs; i++)
+		appendStringInfo(&accepted, "%s%s %s", i > 0 ? ", " : "",
+						 function->argnames[i] != NULL ?
+						 quote_identifier(function->argnames[i]) : "unnamed",
+						 format_type_be(function->argtypes[i]));
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+			 errmsg("arguments do not fit function %s", function->identity),
+			 errdetail("%s", detail),
+			 errhint("Its parameters are: %s.",
+					 function->nargs > 0 ? accepted.data : "none"),
+			 errhidestmt(true)));
+}
+
+static void
+arrange_push(JsonbParseState **state, int position, JsonbValue *value)
+{
+	char		name[12];
+	JsonbValue	key;
+
+	pg_ltoa(position + 1, name);
+	key.type = jbvString;
+	key.val.string.val = pstrdup(name);
+	key.val.string.len = strlen(name);
+	pushJsonbValue(state, WJB_KEY, &key);
+	pushJsonbValue(state, WJB_VALUE, value);
+}
+
+static int
+arrange_by_name(const IdemFunction *function, JsonbContainer *given,
+				JsonbParseState **state)
+{
+	int			matched = 0;
+
+	for (int i = 0; i < function->nargs; i++)
+	{
+		JsonbValue *value;
+
+		if (function->argnames[i] == NULL)
+			continue;
+		value = getKeyJsonValueFromContainer(given, function->argnames[i],
+											 strlen(function->argnames[i]),
+											 NULL);
+		if (value == NULL)
+			continue;
+		arrange_push(state, i, value);
+		matched++;
+	}
+	return matched;
+}
+
+/*
+ * By position; what is more than the parameters goes into a VARIADIC one, and
+ * so does a single value for it that is no array.
+ */
+static void
+arrange_by_position(const IdemFunction *function, JsonbContainer *given,
+					JsonbParseState **state)
+{
+	int			ngiven = JsonContainerSize(given);
+	int			plain = OidIsValid(function->variadic_elem) ?
+	function->nargs - 1 : function->nargs;
+
+	for (int i = 0; i < Min(ngiven, plain); i++)
+		arrange_push(state, i, getIthJsonbValueFromContainer(given, i));
+	if (ngiven <= plain)
+		return;
+
+	if (!OidIsValid(function->variadic_elem))
+		arrange_refuse(function, "There are more arguments than parameters.");
+	if (ngiven == plain + 1)
+	{
+		JsonbValue *value = getIthJsonbValueFromContainer(given, plain);
+
+		if (value->type == jbvBinary &&
+			JsonContainerIsArray(value->val.binary.data))
+		{
+			arrange_push(state, plain, value);
+			return;
+		}
+	}
+
+	{
+		JsonbParseState *rest = NULL;
+		JsonbValue *array;
+
+		pushJsonbValue(&rest, WJB_BEGIN_ARRAY, NULL);
+		for (int i = plain; i < ngiven; i++)
+			pushJsonbValue(&rest, WJB_ELEM,
+						   getIthJsonbValueFromContainer(given, i));
+		array = pushJsonbValue(&rest, WJB_END_ARRAY, NULL);
+		arrange_push(state, plain, array);
+	}
+}
+
+/*
+ * The arguments by position: an object whose keys are "1", "2" and so on.  The
+ * same call in either notation gives the same object.
+ */
+Jsonb *
+idem_argument_arrange(const IdemFunction *function, Jsonb *arguments)
+{
+	JsonbParseState *state = NULL;
+	Jsonb	   *arranged;
+	int			first_default = function->nargs -
+	list_length(function->defaults);
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	if (JB_ROOT_IS_OBJECT(arguments))
+	{
+		if (arrange_by_name(function, &arguments->root, &state) !=
+			JB_ROOT_COUNT(arguments))
+			arrange_refuse(function, "An argument has a name that no parameter has.");
+	}
+	else if (JB_ROOT_IS_ARRAY(arguments) && !JB_ROOT_IS_SCALAR(arguments))
+		arrange_by_position(function, &arguments->root, &state);
+	else
+		arrange_refuse(function, "Arguments are a JSON object, by name, or a JSON array, by position.");
+	arranged = JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+
+	for (int i = 0; i < first_default; i++)
+	{
+		char		name[12];
+
+		pg_ltoa(i + 1, name);
+		if (getKeyJsonValueFromContainer(&arranged->root, name, strlen(name),
+										 NULL) == NULL)
+			arrange_refuse(function, "An argument is missing for a parameter without default.");
+	}
+	return arranged;
+}
+
+/*
+ * In PG_CATCH, of a conversion whose error would quote what it converted:
+ * takes the error back and returns its SQLSTATE, to be told in other words.
+ * Errors that are not about the value go on as they are, and so does a lacking
+ * privilege, which names only the object.
+ */
+const char *
+idem_argument_reword(MemoryContext context)
+{
+	ErrorData  *error;
+
+	MemoryContextSwitchTo(context);
+	error = CopyErrorData();
+	if (error->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE)
+		PG_RE_THROW();
+	switch (ERRCODE_TO_CATEGORY(error->sqlerrcode))
+	{
+		case ERRCODE_TRANSACTION_ROLLBACK:
+		case ERRCODE_INSUFFICIENT_RESOURCES:
+		case ERRCODE_PROGRAM_LIMIT_EXCEEDED:
+		case ERRCODE_OPERATOR_INTERVENTION:
+		case ERRCODE_SYSTEM_ERROR:
+		case ERRCODE_INTERNAL_ERROR:
+			PG_RE_THROW();
+	}
+	FlushErrorState();
+	return unpack_sql_state(error->sqlerrcode);
+}
+
+static bool
+convert_is_given(Jsonb *arranged, int i)
+{
+	char		name[12];
+
+	pg_ltoa(i + 1, name);
+	return getKeyJsonValueFromContainer(&arranged->root, name, strlen(name),
+										NULL) != NULL;
+}
+
+/*
+ * How the given arguments are read, as far as that is the same at each call.
+ * It belongs to the current memory context.
+ */
+static IdemConversion *
+convert_prepare(const IdemFunction *function, const bool *given)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+												  "idem conversion",
+												  ALLOCSET_SMALL_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(context);
+	IdemConversion *conversion = palloc0(sizeof(IdemConversion));
+	int			n = 0;
+
+	conversion->context = context;
+	conversion->userid = GetUserId();
+	for (int i = 0; i < function->nargs; i++)
+	{
+		if (given[i])
+			n++;
+		conversion->given[i] = given[i];
+	}
+	conversion->desc = CreateTemplateTupleDesc(n);
+	n = 0;
+	for (int i = 0; i < function->nargs; i++)
+	{
+		char		name[12];
+
+		pg_ltoa(i + 1, name);
+		if (given[i])
+			TupleDescInitEntry(conversion->desc, ++n, name,
+							   function->argtypes[i], -1, 0);
+	}
+	conversion->desc = BlessTupleDesc(conversion->desc);
+
+	fmgr_info_cxt(F_JSONB_TO_RECORD, &conversion->flinfo, context);
+	fmgr_info_set_expr((Node *) makeFuncExpr(F_JSONB_TO_RECORD, RECORDOID,
+											 list_make1(makeNullConst(JSONBOID, -1, InvalidOid)),
+											 InvalidOid, InvalidOid,
+											 COERCE_EXPLICIT_CALL),
+					   &conversion->flinfo);
+	MemoryContextSwitchTo(caller);
+	return conversion;
+}
+
+/*
+ * The function's conversion, if it is for these arguments and this user, or a
+ * new one: domains' constraints are compiled into it, and privileges on their
+ * functions are checked only then.  It is taken out of the function, since
+ * converting may run user code that calls the same function, or fail half way.
+ */
+static IdemConversion *
+convert_take(IdemFunction *function, const bool *given)
+{
+	IdemConversion *conversion = function->conversion;
+
+	if (conversion == NULL || conversion->userid != GetUserId() ||
+		memcmp(conversion->given, given, function->nargs * sizeof(bool)) != 0)
+		return convert_prepare(function, given);
+	function->conversion = NULL;
+	MemoryContextSetParent(conversion->context, CurrentMemoryContext);
+	return conversion;
+}
+
+static void
+convert_put_back(IdemFunction *function, IdemConversion *conversion)
+{
+	if (function->conversion != NULL)
+		MemoryContextDelete(function->conversion->context);
+	MemoryContextSetParent(conversion->context, function->context);
+	function->conversion = conversion;
+}
+
+/*
+ * The arguments as a record.  Errors quote what they could not convert.
+ */
+static HeapTupleHeader
+convert_run(IdemConversion *conversion, Jsonb *arranged)
+{
+	LOCAL_FCINFO(fcinfo, 1);
+	ReturnSetInfo rsinfo;
+
+	memset(&rsinfo, 0, sizeof(rsinfo));
+	rsinfo.type = T_ReturnSetInfo;
+	rsinfo.expectedDesc = conversion->desc;
+	InitFunctionCallInfoData(*fcinfo, &conversion->flinfo, 1, InvalidOid,
+							 NULL, (Node *) &rsinfo);
+	fcinfo->args[0].value = JsonbPGetDatum(arranged);
+	fcinfo->args[0].isnull = false;
+	return DatumGetHeapTupleHeader(FunctionCallInvoke(fcinfo));
+}
+
+/*
+ * The same; where it fails NULL, and the error's SQLSTATE.
+ */
+static HeapTupleHeader
+convert_try(IdemConversion *conversion, Jsonb *arranged,
+			const char **sqlstate)
+{
+	MemoryContext context = CurrentMemoryContext;
+	HeapTupleHeader volatile record = NULL;
+
+	PG_TRY();
+	{
+		record = convert_run(conversion, arranged);
+	}
+	PG_CATCH();
+	{
+		*sqlstate = idem_argument_reword(context);
+	}
+	PG_END_TRY();
+	return record;
+}
+
+/*
+ * Which of the arguments cannot be converted, in words that do not quote its
+ * value; -1 if that is not known.
+ */
+static void
+convert_refuse(const IdemFunction *function, int i, const char *sqlstate)
+{
+	if (i < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("arguments of function %s cannot be converted to its parameters' types",
+						function->identity),
+				 errdetail("The conversion failed with SQLSTATE %s.",
+						   sqlstate),
+				 errhidestmt(true)));
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+			 function->argnames[i] != NULL ?
+			 errmsg("argument \"%s\" of function %s cannot be converted to type %s",
+					function->argnames[i], function->identity,
+					format_type_be(function->argtypes[i])) :
+			 errmsg("argument %d of function %s cannot be converted to type %s",
+					i + 1, function->identity,
+					format_type_be(function->argtypes[i])),
+			 errdetail("The conversion failed with SQLSTATE %s.", sqlstate),
+			 errhidestmt(true)));
+}
+
+static void
+convert_take_values(const IdemFunction *function,
+					const IdemConversion *conversion, HeapTupleHeader record,
+					Datum *values, bool *nulls)
+{
+	HeapTupleData tuple;
+	Datum		converted[FUNC_MAX_ARGS];
+	bool		converted_nulls[FUNC_MAX_ARGS];
+	int			n = 0;
+
+	tuple.t_data = record;
+	tuple.t_len = HeapTupleHeaderGetDatumLength(record);
+	ItemPointerSetInvalid(&tuple.t_self);
+	tuple.t_tableOid = InvalidOid;
+	heap_deform_tuple(&tuple, conversion->desc, converted, converted_nulls);
+	for (int i = 0; i < function->nargs; i++)
+	{
+		if (!conversion->given[i])
+			continue;
+		values[i] = converted[n];
+		nulls[i] = converted_nulls[n];
+		n++;
+	}
+}
+
+/*
+ * One argument for itself.  False if that fails.
+ */
+static bool
+convert_one(const IdemFunction *function, int i, Jsonb *arranged,
+			Datum *values, bool *nulls, const char **sqlstate)
+{
+	bool		one[FUNC_MAX_ARGS] = {false};
+	IdemConversion *conversion;
+	HeapTupleHeader record;
+
+	one[i] = true;
+	conversion = convert_prepare(function, one);
+	record = convert_try(conversion, arranged, sqlstate);
+	if (record != NULL)
+		convert_take_values(function, conversion, record, values, nulls);
+	return record != NULL;
+}
+
+/*
+ * Converts the given arguments to their parameters' types.  An error of a
+ * type's input would quote the value, so it is told in other words.
+ *
+ * Together, in a way that is kept; and only if that fails one after the other,
+ * to find the one that is to blame.  After an error of user code nothing more
+ * can be run, though, so that where a type may have such, each is converted for
+ * itself from the start.
+ */
+static void
+function_convert_given(IdemFunction *function, Jsonb *arranged,
+					   Datum *values, bool *nulls, bool *given)
+{
+	IdemConversion *conversion;
+	HeapTupleHeader record;
+	const char *sqlstate;
+	const char *first_sqlstate;
+	bool		plain = true;
+
+	if (JB_ROOT_COUNT(arranged) == 0)
+		return;
+	for (int i = 0; i < function->nargs; i++)
+	{
+		given[i] = convert_is_given(arranged, i);
+		if (given[i] && !function->argplain[i])
+			plain = false;
+	}
+
+	if (plain)
+	{
+		conversion = convert_take(function, given);
+		record = convert_try(conversion, arranged, &first_sqlstate);
+		if (record != NULL)
+		{
+			convert_take_values(function, conversion, record, values, nulls);
+			convert_put_back(function, conversion);
+			return;
+		}
+	}
+	for (int i = 0; i < function->nargs; i++)
+	{
+		if (given[i] &&
+			!convert_one(function, i, arranged, values, nulls, &sqlstate))
+			convert_refuse(function, i, sqlstate);
+	}
+	if (plain)
+		convert_refuse(function, -1, first_sqlstate);
+}
+
+/*
+ * Evaluates the defaults of the arguments that were not given.
+ */
+static void
+function_fill_defaults(const IdemFunction *function, Datum *values,
+					   bool *nulls, const bool *given)
+{
+	int			first = function->nargs - list_length(function->defaults);
+	EState	   *estate = NULL;
+
+	for (int i = first; i < function->nargs; i++)
+	{
+		ExprState  *state;
+		int16		len;
+		bool		byval;
+
+		if (given[i])
+			continue;
+		if (estate == NULL)
+			estate = CreateExecutorState();
+		state = ExecPrepareExpr(copyObject(list_nth(function->defaults,
+													i - first)), estate);
+		values[i] = ExecEvalExprSwitchContext(state,
+											  GetPerTupleExprContext(estate),
+											  &nulls[i]);
+		get_typlenbyval(function->argtypes[i], &len, &byval);
+		if (!nulls[i])
+			values[i] = datumCopy(values[i], byval, len);
+	}
+	if (estate != NULL)
+		FreeExecutorState(estate);
+}
+
+/*
+ * The arguments as values of the parameters' types, defaults included.
+ */
+void
+idem_argument_convert(IdemFunction *function, Jsonb *arranged,
+					  Datum *values, bool *nulls)
+{
+	bool		given[FUNC_MAX_ARGS];
+
+	memset(nulls, true, FUNC_MAX_ARGS * sizeof(bool));
+	memset(given, false, sizeof(given));
+	function_convert_given(function, arranged, values, nulls, given);
+	function_fill_defaults(function, values, nulls, given);
+}
