@@ -3,15 +3,18 @@
 #   make demo      a payment sent three times, charged once
 #   make example   a small shop in the browser (examples/checkout)
 #   make check     every test tier, on throw-away clusters
+#   make check-majors    tiers on 17 and 18, and pg_upgrade, in Debians of their own
+#   make check-package   the Debian package, built, tested and installed in fresh ones
 #   make bench     the table of ratios against the same work by hand
 #   make setup     only what these install first
+#   make dist      idem-VERSION.zip of what is committed
 #   make indent    formats src/
 #   make, make install, make clean, make installcheck    as with any extension
 #
 # WERROR=1 makes warnings errors; PG_CONFIG=... chooses the server.
 
 PG_CONFIG ?= pg_config
-FRAME = setup demo example check check-majors bench indent
+FRAME = setup demo example check check-majors bench indent check-package dist
 
 # PGXS has a "check" of its own that only explains why it cannot work, and on
 # a fresh machine there is no PGXS at all.  So whoever asks for one of our own
@@ -61,7 +64,7 @@ REGRESS = $(sort $(patsubst test/sql/%.sql,%,$(wildcard test/sql/*.sql)))
 ISOLATION = $(sort $(patsubst test/specs/%.spec,%,$(wildcard test/specs/*.spec)))
 REGRESS_OPTS = --inputdir=test --load-extension=idem
 ISOLATION_OPTS = --inputdir=test --outputdir=. --load-extension=idem
-TAP_TESTS = 1
+TAP_TESTS ?= 1
 PROVE_TESTS = test/t/*.pl
 
 # Both tiers share expected/, and pg_regress would run sql/NAME.sql in place
