@@ -361,10 +361,9 @@ tick_run(ReturnSetInfo *rsinfo, int64 left)
 Datum
 idem_tick(PG_FUNCTION_ARGS)
 {
-	int64		left = PG_ARGISNULL(0) ? PG_INT64_MAX : PG_GETARG_INT32(0);
 	static bool running = false;
 
-	if (left <= 0)
+	if (!PG_ARGISNULL(0) && PG_GETARG_INT32(0) <= 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 				 errmsg("argument \"max_rows\" must be greater than zero"),
@@ -382,7 +381,8 @@ idem_tick(PG_FUNCTION_ARGS)
 	running = true;
 	PG_TRY();
 	{
-		tick_run((ReturnSetInfo *) fcinfo->resultinfo, left);
+		tick_run((ReturnSetInfo *) fcinfo->resultinfo,
+				 PG_ARGISNULL(0) ? PG_INT64_MAX : PG_GETARG_INT32(0));
 	}
 	PG_FINALLY();
 	{
