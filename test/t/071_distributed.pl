@@ -149,5 +149,21 @@ $node->safe_psql('plain', 'CREATE EXTENSION idem');
 my %plain = map { $_ => 1 } $err =~ /^Query Text: (.*?)\n\S/mgs;
 is(join("\n", grep { !$plain{$_} } @statements), '', 'the same statements on a plain table');
 
+# The tier that needs Citus says so.
+SKIP:
+{
+	skip 'this server has Citus', 2
+	  if $node->safe_psql('postgres', q{SELECT count(*) FROM pg_available_extensions WHERE name = 'citus'});
+	local %ENV = (%ENV, PGHOST => $node->host, PGPORT => $node->port, PGUSER => scalar getpwuid($>));
+	delete @ENV{qw(MAKEFLAGS MAKELEVEL MFLAGS)};
+	my $bindir = $node->config_data('--bindir');
+	my ($stdout, $stderr);
+	my $ok = IPC::Run::run(
+		[ 'make', '-s', '-C', "$FindBin::RealBin/../..", "PG_CONFIG=$bindir/pg_config", 'installcheck-citus' ],
+		'>', \$stdout, '2>', \$stderr);
+	ok($ok, 'make installcheck-citus succeeds without Citus') or diag($stderr);
+	like($stdout, qr/^SKIP: this server has no Citus$/m, 'and says SKIP');
+}
+
 $_->stop foreach $node, $worker;
 done_testing();
