@@ -1,7 +1,7 @@
 -- Tables that skip repeated inserts.
 
--- The input function is called for its effect, from the WHEN clause of one of
--- the triggers; it is not volatile only because PostgreSQL warns of that.
+-- The place of a row that is just being inserted.  Values are compared in the
+-- WHEN clause of one of the triggers only, for the effect of that.
 CREATE TYPE idem_inserted;
 CREATE FUNCTION idem_inserted_in(pg_catalog.cstring) RETURNS idem_inserted
 	AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL UNSAFE;
@@ -10,13 +10,19 @@ CREATE FUNCTION idem_inserted_out(idem_inserted) RETURNS pg_catalog.cstring
 CREATE TYPE idem_inserted (
 	INPUT = idem_inserted_in,
 	OUTPUT = idem_inserted_out,
-	INTERNALLENGTH = 1,
-	PASSEDBYVALUE,
-	ALIGNMENT = char
+	LIKE = pg_catalog.tid
 );
+CREATE CAST (pg_catalog.tid AS idem_inserted) WITHOUT FUNCTION;
+CREATE FUNCTION idem_inserted_cmp(idem_inserted, idem_inserted) RETURNS pg_catalog.int4
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+CREATE OPERATOR CLASS idem_inserted_ops DEFAULT FOR TYPE idem_inserted USING btree AS
+	FUNCTION 1 idem_inserted_cmp(idem_inserted, idem_inserted);
 COMMENT ON TYPE idem_inserted IS 'used by the triggers of idem_attach_once() only';
+COMMENT ON CAST (pg_catalog.tid AS idem_inserted) IS 'used by the triggers of idem_attach_once() only';
+COMMENT ON OPERATOR CLASS idem_inserted_ops USING btree IS 'used by the triggers of idem_attach_once() only';
 COMMENT ON FUNCTION idem_inserted_in(pg_catalog.cstring) IS 'input function of type idem_inserted';
 COMMENT ON FUNCTION idem_inserted_out(idem_inserted) IS 'output function of type idem_inserted';
+COMMENT ON FUNCTION idem_inserted_cmp(idem_inserted, idem_inserted) IS 'comparison function of type idem_inserted';
 
 CREATE FUNCTION idem_once_row() RETURNS pg_catalog.trigger
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;

@@ -137,6 +137,8 @@ BEGIN
 		WHERE d.refclassid = 'pg_extension'::regclass
 			AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idem')
 			AND d.deptype = 'e'
+			AND d.classid IN ('pg_proc'::regclass, 'pg_type'::regclass,
+				'pg_namespace'::regclass, 'pg_class'::regclass)
 			AND (d.classid <> 'pg_class'::regclass
 				OR (SELECT relkind FROM pg_class WHERE oid = d.objid)
 					IN ('r', 'v', 'S'))

@@ -181,6 +181,44 @@ idem_direct_open(IdemDirect *table, Relation rel, int nkeys, LOCKMODE lockmode)
 	InitDirtySnapshot(table->dirty);
 }
 
+static void
+direct_release_token(IdemDirect *table)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+	LOCKTAG		tag;
+
+	if (table->token == 0)
+		return;
+	/* the executor may have taken others since */
+	SET_LOCKTAG_SPECULATIVE_INSERTION(tag, table->token_xid, table->token);
+	table->token = 0;
+	CurrentResourceOwner = table->owner;
+	LockRelease(&tag, ExclusiveLock, false);
+	CurrentResourceOwner = owner;
+}
+
+/*
+ * The token of a speculative insertion, with the lock that others sleep behind
+ * who meet the row before it is confirmed.  Where many rows are inserted, it is
+ * one lock for all of them, until the table is closed: who slept behind it
+ * would have slept behind our transaction next.  A row that is not kept must
+ * not hold up anybody, so its token is released.
+ */
+static uint32
+direct_take_token(IdemDirect *table, TransactionId xid)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+
+	if (table->token != 0 && table->token_xid == xid)
+		return table->token;
+	direct_release_token(table);
+	CurrentResourceOwner = table->owner;
+	table->token = SpeculativeInsertionLockAcquire(xid);
+	table->token_xid = xid;
+	CurrentResourceOwner = owner;
+	return table->token;
+}
+
 /*
  * Closes all but the table itself; locks stay until the transaction ends.
  */
@@ -191,6 +229,7 @@ idem_direct_close(IdemDirect *table)
 		index_endscan(table->scan);
 	if (table->bulk != NULL)
 		FreeBulkInsertState(table->bulk);
+	direct_release_token(table);
 	if (table->write_slot != NULL)
 		ExecDropSingleTupleTableSlot(table->write_slot);
 	ExecDropSingleTupleTableSlot(table->read_slot);
@@ -476,6 +515,14 @@ direct_sleep_behind_xact(void *arg)
 	XactLockTableWait(*(TransactionId *) arg, NULL, NULL, XLTW_None);
 }
 
+static void
+direct_sleep_behind_token(void *arg)
+{
+	IdemDirect *table = (IdemDirect *) arg;
+
+	SpeculativeInsertionWait(table->pending, table->pending_token);
+}
+
 /*
  * Sleeps behind the transaction that is inserting the key, as the last probe
  * said (table->pending).  CHANGED when it is over, BUSY if "wait" ran out.
@@ -483,12 +530,10 @@ direct_sleep_behind_xact(void *arg)
 IdemStoreResult
 idem_direct_wait(IdemDirect *table, const IdemWait *wait)
 {
-	/* a speculative insertion is over in a moment, one way or the other */
+	/* mostly over in a moment, which is allowed in any case */
 	if (table->pending_token != 0)
-	{
-		SpeculativeInsertionWait(table->pending, table->pending_token);
-		return IDEM_STORE_CHANGED;
-	}
+		return idem_wait_run(wait, direct_sleep_behind_token, table) ?
+			IDEM_STORE_CHANGED : IDEM_STORE_BUSY;
 	if (!wait->forever && wait->until <= GetCurrentTimestamp())
 		return IDEM_XACT_LOCK_TRY(table->pending) ?
 			IDEM_STORE_CHANGED : IDEM_STORE_BUSY;
@@ -596,13 +641,14 @@ idem_direct_insert(IdemDirect *table, Datum *values, bool *nulls,
 
 	slot = direct_form_slot(table, values, nulls);
 	xid = GetCurrentTransactionId();
-	token = SpeculativeInsertionLockAcquire(xid);
+	token = direct_take_token(table, xid);
 	table_tuple_insert_speculative(table->rel, slot,
 								   GetCurrentCommandId(true), 0, table->bulk,
 								   token);
 	unique = direct_insert_entries(table, slot, true);
 	table_tuple_complete_speculative(table->rel, slot, token, unique);
-	SpeculativeInsertionLockRelease(xid);
+	if (!unique || table->bulk == NULL)
+		direct_release_token(table);
 
 	*tid = slot->tts_tid;
 	ExecClearTuple(slot);

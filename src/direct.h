@@ -38,6 +38,8 @@ typedef struct IdemDirect
 	SnapshotData dirty;
 	struct IndexInfo *pk_info;	/* of the primary key, once needed */
 	struct BulkInsertStateData *bulk;	/* if many are to be inserted */
+	TransactionId token_xid;	/* holds the lock of speculative insertions */
+	uint32		token;			/* under this token, if not 0 */
 	TransactionId pending;		/* inserts this key right now, if valid */
 	uint32		pending_token;	/* and is not even sure of it, if not 0 */
 } IdemDirect;

@@ -85,6 +85,7 @@ extern IdemMark *idem_mark_find_pending(const IdemOnceTable *table,
 extern void idem_mark_enter(const IdemOnceTable *table, text *key,
 							ItemPointer tid, SubTransactionId made_in);
 extern void idem_mark_settle(IdemMark *mark);
+extern void idem_mark_release_all(void);
 extern void idem_mark_end_statement(bool release);
 extern void idem_mark_at_xact(XactEvent event);
 extern void idem_mark_at_subxact(SubXactEvent event, SubTransactionId subid,

@@ -292,9 +292,10 @@ attach_create_triggers(Relation rel, const char *function_schema,
 						quote_literal_cstr(ttl)));
 	attach_run(psprintf("CREATE TRIGGER \"" IDEM_ONCE_TRIGGER "_done\""
 						" AFTER INSERT ON %s FOR EACH ROW WHEN"
-						" (NEW.ctid::pg_catalog.text::%s.idem_inserted IS NULL)"
+						" (GREATEST(NEW.ctid::%s.idem_inserted,"
+						" NEW.ctid::%s.idem_inserted) IS NULL)"
 						" EXECUTE FUNCTION %s." IDEM_ONCE_FUNCTION "()",
-						table, schema, schema));
+						table, schema, schema, schema));
 	attach_run(psprintf("CREATE TRIGGER \"" IDEM_ONCE_TRIGGER "_end\""
 						" AFTER INSERT ON %s FOR EACH STATEMENT"
 						" EXECUTE FUNCTION %s." IDEM_ONCE_FUNCTION "()",

@@ -90,8 +90,6 @@ static int	npending = 0;
 static int	nreleases = 0;
 static int	new_keys = 0;		/* since the last that was not */
 
-static void marks_release(void);
-
 /* the registry, kept open from row to row */
 static IdemStore kept;
 static bool kept_open = false;
@@ -230,7 +228,6 @@ idem_mark_enter(const IdemOnceTable *table, text *key, ItemPointer tid,
 	IdemMark   *mark;
 	bool		found;
 
-	idem_store_before_open = marks_release;
 	mark = idem_mark_find_pending(table, key);
 	if (mark != NULL)
 		mark_settle_in(mark, made_in);
@@ -291,8 +288,8 @@ mark_release(IdemStore *store, IdemMark *mark)
  * Deletes every pending mark, also where the transaction has become read-only
  * since they were written.
  */
-static void
-marks_release(void)
+void
+idem_mark_release_all(void)
 {
 	bool		read_only = XactReadOnly;
 
@@ -347,7 +344,7 @@ idem_mark_make(const IdemOnceTable *table, text *key, ItemPointer tid)
 	IdemStore	store;
 
 	if (npending > MANY_MARKS)
-		marks_release();
+		idem_mark_release_all();
 
 	if (!kept_open)
 	{
@@ -389,7 +386,7 @@ idem_mark_end_statement(bool release)
 	if (release && npending > 0 && nreleases < MANY_RELEASES)
 	{
 		nreleases++;
-		marks_release();
+		idem_mark_release_all();
 	}
 }
 
@@ -401,7 +398,7 @@ idem_mark_at_xact(XactEvent event)
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
 			mark_close_kept();
-			marks_release();
+			idem_mark_release_all();
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:

@@ -11,9 +11,9 @@
  *					is evaluated as soon as the row is in the table, and is
  *					never true: so every row is confirmed at once, and no
  *					event is queued.  A function called there would need to be
- *					granted to whoever inserts; a type's input function does
- *					not, so the clause is a cast of ctid to type
- *					idem_inserted.
+ *					granted to whoever inserts; the one that compares values of
+ *					a type does not, so the clause is GREATEST of ctid and
+ *					ctid, cast to type idem_inserted.
  * ~idem_once_end	after the statement: takes back the marks of rows that were
  *					not inserted after all.
  * ~idem_once_move	before update and delete of a row of a partitioned table:
@@ -35,7 +35,7 @@
  * through: whichever of the two gets in first has the key, so that a trigger
  * may put a row elsewhere and drop it here.
  *
- * The cast can be typed by anybody.  It does nothing without a row under way
+ * The comparison can be typed by anybody.  It does nothing without a row under way
  * in that table, so whoever may not insert cannot spend a key with it.
  *
  * A move is taken for one only if the row that was to leave is really gone:
@@ -67,6 +67,7 @@
 #include "once.h"
 
 PG_FUNCTION_INFO_V1(idem_once_row);
+PG_FUNCTION_INFO_V1(idem_inserted_cmp);
 PG_FUNCTION_INFO_V1(idem_inserted_in);
 PG_FUNCTION_INFO_V1(idem_inserted_out);
 
@@ -150,6 +151,18 @@ rows_give_marks(void)
 
 	dlist_foreach(iter, &rows)
 		row_give_mark(dlist_container(OnceRow, node, iter.cur));
+}
+
+/*
+ * A verb is about to look at the registry, while rows may be under way: one
+ * that was dropped has spent no key, and one that gets in yet is given a new
+ * mark then.
+ */
+static void
+rows_take_marks_back(void)
+{
+	rows_give_marks();
+	idem_mark_release_all();
 }
 
 /*
@@ -237,6 +250,7 @@ rows_register(void)
 		return;
 	RegisterXactCallback(rows_at_xact, NULL);
 	RegisterSubXactCallback(rows_at_subxact, NULL);
+	idem_store_before_open = rows_take_marks_back;
 	registered = true;
 }
 
@@ -523,7 +537,7 @@ inserted_key(Relation rel, IdemOnceTable *table, ItemPointer tid)
 	Datum		xmin;
 	text	   *key;
 
-	/* the cast may have been typed with any number */
+	/* the comparison may have been typed with any place */
 	if (!ItemPointerIsValid(tid) ||
 		ItemPointerGetBlockNumber(tid) >= RelationGetNumberOfBlocks(rel) ||
 		!table_tuple_fetch_row_version(rel, tid, SnapshotSelf, slot))
@@ -605,43 +619,21 @@ once_inserted(ItemPointer tid)
 }
 
 /*
- * The number before "end", for every row and so without sscanf().
+ * idem_inserted_cmp(idem_inserted, idem_inserted) -> int: for the WHEN clause
+ * of trigger ~idem_once_done, where both are the new row's place.
  */
-static uint32
-inserted_parse(const char **place, char end)
+Datum
+idem_inserted_cmp(PG_FUNCTION_ARGS)
 {
-	const char *p = *place;
-	uint64		number = 0;
-
-	while (*p >= '0' && *p <= '9' && number <= PG_UINT32_MAX)
-		number = number * 10 + (*p++ - '0');
-	if (p == *place || *p != end || number > PG_UINT32_MAX)
-		inserted_report_invalid();
-	*place = p + 1;
-	return (uint32) number;
+	once_inserted((ItemPointer) PG_GETARG_POINTER(0));
+	PG_RETURN_INT32(0);
 }
 
-/*
- * idem_inserted_in(cstring) -> idem_inserted: for the WHEN clause of trigger
- * ~idem_once_done, from the text of ctid.
- */
 Datum
 idem_inserted_in(PG_FUNCTION_ARGS)
 {
-	const char *place = PG_GETARG_CSTRING(0);
-	uint32		block;
-	uint32		offset;
-	ItemPointerData tid;
-
-	if (*place++ != '(')
-		inserted_report_invalid();
-	block = inserted_parse(&place, ',');
-	offset = inserted_parse(&place, ')');
-	if (*place != '\0' || offset > PG_UINT16_MAX)
-		inserted_report_invalid();
-	ItemPointerSet(&tid, block, (OffsetNumber) offset);
-	once_inserted(&tid);
-	PG_RETURN_CHAR('\1');
+	inserted_report_invalid();
+	PG_RETURN_NULL();
 }
 
 Datum

@@ -216,16 +216,16 @@ INSERT INTO misuse VALUES (1);
 SELECT idem_once_row();
 SELECT 'x'::idem_inserted;
 SELECT '(0,1)'::idem_inserted;
-SELECT '(99999999999,1)'::idem_inserted;
+SELECT ctid::idem_inserted FROM pg_class LIMIT 1;
 DO $$
 BEGIN
 	INSERT INTO "a.b" VALUES (77);
-	PERFORM '(0,1)'::text::idem_inserted;
+	PERFORM GREATEST('(0,1)'::tid::idem_inserted, '(0,1)'::tid::idem_inserted);
 END $$;
 BEGIN;
 INSERT INTO "a.b" VALUES (78);
 UPDATE "a.b" SET id = 77 WHERE id = 78;
-SELECT (SELECT ctid FROM "a.b" WHERE id = 77)::text::idem_inserted IS NULL;
+SELECT GREATEST(ctid::idem_inserted, ctid::idem_inserted) FROM "a.b" WHERE id = 77;
 ROLLBACK;
 SELECT DISTINCT id FROM "a.b" ORDER BY id;
 

@@ -68,6 +68,59 @@ SELECT count(*) FROM regress_shared_too;
 DROP TABLE regress_shared_too;
 SELECT idem_forget('1:2', 'regress_shared', force => true);
 
+-- within the statement that dropped the row, which was its last
+CREATE TABLE regress_dropped (k int, v int UNIQUE);
+SELECT idem_attach_once('regress_dropped', '{k}', 'regress_dropped');
+INSERT INTO regress_dropped VALUES (1, 1);
+CREATE FUNCTION regress_looked(k int) RETURNS text LANGUAGE sql VOLATILE AS $$
+	SELECT coalesce((SELECT outcome FROM idem_lookup('1:' || k, 'regress_dropped')), 'absent')
+$$;
+WITH i AS (INSERT INTO regress_dropped VALUES (2, 1) ON CONFLICT DO NOTHING RETURNING k)
+SELECT (SELECT count(*) FROM i) AS inserted, regress_looked(2);
+WITH i AS (INSERT INTO regress_dropped VALUES (3, 1) ON CONFLICT DO NOTHING RETURNING k)
+SELECT (SELECT count(*) FROM i) AS inserted, idem_once('1:3', 'regress_dropped'), regress_looked(3);
+INSERT INTO regress_dropped VALUES (3, 3);
+WITH i AS (INSERT INTO regress_dropped VALUES (4, 1) ON CONFLICT DO NOTHING RETURNING k)
+SELECT inserted, run, outcome, idem_complete('1:4', 'by hand', scope => 'regress_dropped')
+	FROM (SELECT count(*) AS inserted FROM i) n, LATERAL idem_claim('1:' || 4 + inserted, scope => 'regress_dropped');
+INSERT INTO regress_dropped VALUES (5, 5), (6, 1), (7, 7) ON CONFLICT (v) DO UPDATE SET v = 1
+	RETURNING k, regress_looked(5), regress_looked(6), regress_looked(7);
+-- dropped by a later trigger
+CREATE FUNCTION regress_drop() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN CASE WHEN NEW.v > 0 THEN NEW END;
+END $$;
+CREATE TRIGGER "~z" BEFORE INSERT ON regress_dropped FOR EACH ROW EXECUTE FUNCTION regress_drop();
+WITH i AS (INSERT INTO regress_dropped VALUES (8, 8), (9, 0) RETURNING k)
+SELECT (SELECT count(*) FROM i) AS inserted, regress_looked(8), regress_looked(9);
+DROP TRIGGER "~z" ON regress_dropped;
+-- one that is looked at on its way in gets in all the same, and has spent its key
+ALTER TABLE regress_dropped ADD CHECK (regress_looked(k) = 'absent') NOT VALID;
+INSERT INTO regress_dropped VALUES (8, 10), (9, 9), (9, 11) RETURNING k, regress_looked(k);
+INSERT INTO regress_dropped VALUES (9, 12);
+-- undone with a savepoint, it has not
+BEGIN;
+SAVEPOINT s;
+INSERT INTO regress_dropped VALUES (0, 20) RETURNING k, regress_looked(k);
+ROLLBACK TO s;
+INSERT INTO regress_dropped VALUES (0, 20) RETURNING k, regress_looked(k);
+COMMIT;
+SELECT k, key, response FROM regress_dropped FULL JOIN (SELECT * FROM idem.key WHERE scope = 'regress_dropped') r ON key = '1:' || k ORDER BY k, key;
+-- a claim of the key of the row that is on its way in
+ALTER TABLE regress_dropped DROP CONSTRAINT regress_dropped_k_check;
+ALTER TABLE regress_dropped ADD CHECK (k < 100 OR idem_once('3:' || k, 'regress_dropped'));
+INSERT INTO regress_dropped VALUES (100, 100);
+-- what others would sleep behind until the end of the statement is gone then
+BEGIN;
+INSERT INTO regress_dropped SELECT 30 + g, 30 + g FROM generate_series(1, 20) g;
+SAVEPOINT s;
+INSERT INTO regress_dropped SELECT 60 + g, 200 + 200 / (15 - g) FROM generate_series(1, 20) g;
+ROLLBACK TO s;
+SELECT count(*) FROM pg_locks WHERE locktype = 'spectoken' AND pid = pg_backend_pid();
+COMMIT;
+DROP TABLE regress_dropped;
+DROP FUNCTION regress_looked(int), regress_drop();
+
 -- undone with the savepoint in which the verb looked
 BEGIN;
 INSERT INTO regress_shared_1 VALUES (2, 1) ON CONFLICT DO NOTHING;
@@ -131,4 +184,4 @@ SELECT idem_attach_once('regress_renamed', '{k}', 'once.public.regress_shared');
 
 DROP TABLE regress_renamed, regress_refuses, regress_ran;
 DROP FUNCTION regress_run();
-DELETE FROM idem.key WHERE scope IN ('regress_shared', 'once.public.regress_shared');
+DELETE FROM idem.key WHERE scope IN ('regress_shared', 'regress_dropped', 'once.public.regress_shared');
