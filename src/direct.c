@@ -230,6 +230,7 @@ idem_direct_close(IdemDirect *table)
 	if (table->bulk != NULL)
 		FreeBulkInsertState(table->bulk);
 	direct_release_token(table);
+	list_free(table->indexes);
 	if (table->write_slot != NULL)
 		ExecDropSingleTupleTableSlot(table->write_slot);
 	ExecDropSingleTupleTableSlot(table->read_slot);
@@ -565,6 +566,23 @@ direct_form_slot(IdemDirect *table, Datum *values, bool *nulls)
 	return table->write_slot;
 }
 
+/*
+ * The indexes that there are.  As for a statement of the executor's, the list
+ * stays good while we hold the table: who builds an index waits for us.
+ */
+static List *
+direct_indexes(IdemDirect *table)
+{
+	if (table->indexes == NIL)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(table->context);
+
+		table->indexes = RelationGetIndexList(table->rel);
+		MemoryContextSwitchTo(caller);
+	}
+	return table->indexes;
+}
+
 static IndexInfo *
 direct_index_info(IdemDirect *table, Relation index)
 {
@@ -588,11 +606,10 @@ direct_index_info(IdemDirect *table, Relation index)
 static bool
 direct_insert_entries(IdemDirect *table, TupleTableSlot *slot, bool partial)
 {
-	List	   *indexes = RelationGetIndexList(table->rel);
 	ListCell   *lc;
 	bool		unique = true;
 
-	foreach(lc, indexes)
+	foreach(lc, direct_indexes(table))
 	{
 		Oid			indexid = lfirst_oid(lc);
 		bool		is_pk = indexid == RelationGetRelid(table->pk);
@@ -620,7 +637,6 @@ direct_insert_entries(IdemDirect *table, TupleTableSlot *slot, bool partial)
 		if (!is_pk)
 			index_close(index, NoLock);
 	}
-	list_free(indexes);
 	return unique;
 }
 

@@ -36,6 +36,7 @@ typedef struct IdemDirect
 	TupleTableSlot *read_slot;
 	TupleTableSlot *write_slot;
 	SnapshotData dirty;
+	List	   *indexes;		/* OIDs of all indexes, once needed */
 	struct IndexInfo *pk_info;	/* of the primary key, once needed */
 	struct BulkInsertStateData *bulk;	/* if many are to be inserted */
 	TransactionId token_xid;	/* holds the lock of speculative insertions */

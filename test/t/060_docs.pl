@@ -74,6 +74,7 @@ WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
 	AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idem')
 	AND p.prorettype <> 'trigger'::regtype
 	AND NOT EXISTS (SELECT FROM pg_type t WHERE p.oid IN (t.typinput, t.typoutput))
+	AND p.oid NOT IN (SELECT amproc FROM pg_amproc)
 EOT
 {
 	my ($name, $arguments, $result) = split /\|/, $line;
