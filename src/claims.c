@@ -25,52 +25,28 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "common/hashfn.h"
 #include "utils/memutils.h"
 
 #include "catalog.h"
 #include "claims.h"
 #include "errors.h"
+#include "name.h"
 #include "session.h"
-
-typedef struct ClaimName
-{
-	text	   *scope;
-	text	   *key;
-} ClaimName;
 
 typedef struct ClaimEntry
 {
-	ClaimName	name;
+	IdemName	name;
 	uint32		hash;
 	char		status;			/* simplehash's own */
 	IdemClaim  *claim;
 } ClaimEntry;
 
-static inline uint32
-claim_hash(ClaimName name)
-{
-	return hash_combine(hash_bytes((unsigned char *) VARDATA_ANY(name.scope),
-								   VARSIZE_ANY_EXHDR(name.scope)),
-						hash_bytes((unsigned char *) VARDATA_ANY(name.key),
-								   VARSIZE_ANY_EXHDR(name.key)));
-}
-
-static inline bool
-claim_text_equal(text *a, text *b)
-{
-	return VARSIZE_ANY_EXHDR(a) == VARSIZE_ANY_EXHDR(b) &&
-		memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0;
-}
-
 #define SH_PREFIX claimtable
 #define SH_ELEMENT_TYPE ClaimEntry
-#define SH_KEY_TYPE ClaimName
+#define SH_KEY_TYPE IdemName
 #define SH_KEY name
-#define SH_HASH_KEY(tb, k) claim_hash(k)
-#define SH_EQUAL(tb, a, b) \
-	(claim_text_equal((a).key, (b).key) && \
-	 claim_text_equal((a).scope, (b).scope))
+#define SH_HASH_KEY(tb, k) idem_name_hash(k)
+#define SH_EQUAL(tb, a, b) idem_name_equal(a, b)
 #define SH_STORE_HASH
 #define SH_GET_HASH(tb, e) (e)->hash
 #define SH_SCOPE static inline
@@ -97,7 +73,7 @@ static int	maxsaved = 0;
 IdemClaim *
 idem_claims_find(text *scope, text *key)
 {
-	ClaimName	name = {.scope = scope,.key = key};
+	IdemName	name = {.scope = scope,.key = key};
 	ClaimEntry *entry;
 
 	if (claims == NULL)
@@ -119,7 +95,7 @@ claim_copy_text(text *t)
 static IdemClaim *
 claim_enter(text *scope, text *key)
 {
-	ClaimName	name = {.scope = scope,.key = key};
+	IdemName	name = {.scope = scope,.key = key};
 	ClaimEntry *entry;
 	IdemClaim  *claim;
 	bool		found;

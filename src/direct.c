@@ -38,7 +38,6 @@
 #include "catalog/pg_collation.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
-#include "common/hashfn.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
@@ -53,6 +52,7 @@
 
 #include "compat.h"
 #include "direct.h"
+#include "name.h"
 
 /*
  * Whether a distributing engine has taken the table over: Citus lists such
@@ -375,19 +375,13 @@ direct_is_row_of(const IdemDirect *table, const Datum *key,
 {
 	for (int i = 0; i < table->nkeys; i++)
 	{
-		text	   *a;
-		text	   *b;
-
 		if (TupleDescAttr(RelationGetDescr(table->rel), i)->attbyval)
 		{
 			if (key[i] != values[i])
 				return false;
 			continue;
 		}
-		a = DatumGetTextPP(key[i]);
-		b = DatumGetTextPP(values[i]);
-		if (VARSIZE_ANY_EXHDR(a) != VARSIZE_ANY_EXHDR(b) ||
-			memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) != 0)
+		if (!idem_text_equal(DatumGetTextPP(key[i]), DatumGetTextPP(values[i])))
 			return false;
 	}
 	return true;
@@ -424,9 +418,7 @@ idem_direct_hash(const IdemDirect *table, const Datum *key)
 
 	for (int i = 0; i < table->nkeys; i++)
 	{
-		text	   *t = DatumGetTextPP(key[i]);
-		uint32		h = hash_bytes((unsigned char *) VARDATA_ANY(t),
-								   VARSIZE_ANY_EXHDR(t));
+		uint32		h = idem_text_hash(DatumGetTextPP(key[i]));
 
 		hash = i == 0 ? h : hash_combine(h, hash);
 	}

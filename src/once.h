@@ -9,6 +9,7 @@
 #include "access/htup.h"
 #include "access/xact.h"
 #include "fmgr.h"
+#include "lib/ilist.h"
 #include "utils/relcache.h"
 #include "utils/reltrigger.h"
 
@@ -62,6 +63,44 @@ typedef struct IdemMark
 	struct IdemMark *former;	/* of the same key, settled before this one */
 } IdemMark;
 
+typedef enum IdemOnceRowKind
+{
+	IDEM_ROW_NONE,
+	IDEM_ROW_UPDATED,			/* an update of it was seen */
+	IDEM_ROW_LEAVING,			/* ... and then its delete: it moves */
+	/* under way, to be confirmed: */
+	IDEM_ROW_MARKED,
+	IDEM_ROW_EXEMPT,			/* has no key */
+	IDEM_ROW_MOVED,				/* is no new one */
+	IDEM_ROW_STANDIN			/* of another statement's row that moves */
+}			IdemOnceRowKind;
+
+/* the row of a running statement that its triggers saw last */
+typedef struct IdemOnceRow
+{
+	dlist_node	node;
+	MemoryContext context;		/* the statement's */
+	MemoryContextCallback end;
+	IdemOnceRowKind kind;
+	SubTransactionId subid;
+	Oid			relid;
+	const IdemOnceTable *table;
+
+	/* marked */
+	bool		owns_mark;		/* else it is a pending one */
+	ItemPointerData mark;
+	text	   *key;			/* also of one that leaves ... */
+	bool		owns_key;		/* ... if it has one */
+	Size		key_size;
+
+	/* leaving or moved: the stand-in got in there, or invalid */
+	SubTransactionId replaced_in;
+
+	/* updated or leaving */
+	ItemPointerData tid;
+	HeapTuple	tuple;			/* its new version */
+}			IdemOnceRow;
+
 /* once_table.c */
 extern bool idem_once_is_ours(const Trigger *trigger);
 extern bool idem_once_is_attached(Relation rel);
@@ -71,8 +110,23 @@ extern IdemOnceTable *idem_once_table(Relation rel);
 extern IdemOncePin idem_once_pin(Oid base);
 extern text *idem_once_key(IdemOnceTable *table, HeapTuple tuple,
 						   TupleDesc desc);
-extern bool idem_once_same_key(text *a, text *b);
 extern char *idem_once_digest(const char *data, Size len);
+
+/* once_import.c */
+extern void idem_once_import(Relation root);
+
+/* once_row.c */
+extern IdemOnceRow * idem_once_row_get(FmgrInfo *flinfo);
+extern IdemOnceRow * idem_once_row_newest(void);
+extern bool idem_once_row_is_alone(void);
+extern void idem_once_row_set(IdemOnceRow * row, IdemOnceRowKind kind);
+extern void idem_once_row_clear(IdemOnceRow * row);
+extern void idem_once_row_keep_key(IdemOnceRow * row, text *key);
+extern bool idem_once_row_is_gone(const IdemOnceRow * row);
+extern IdemOnceRow * idem_once_row_find_moving(const IdemOnceTable *table,
+											   text *key);
+extern void idem_once_row_give_marks(void);
+extern void idem_once_row_init(void);
 
 /* once_mark.c */
 extern IdemOutcome idem_mark_write(IdemStore *store,

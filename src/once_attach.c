@@ -4,9 +4,7 @@
  *
  * Attaching locks the table and its partitions against writers until the
  * transaction ends, creates the triggers, and then records the keys of the
- * rows that are there: sorted, so that they are inserted in the order of the
- * registry's index and in the order in which every batch takes keys.  Rows
- * that share a key are reported, and nothing is attached.
+ * rows that are there (once_import.c).
  *
  * Scope and retention stand in the trigger's arguments, so that a dump keeps
  * them; the retention as ISO 8601, which every IntervalStyle reads alike.
@@ -16,13 +14,10 @@
 
 #include "access/relation.h"
 #include "access/table.h"
-#include "access/tableam.h"
 #include "catalog/catalog.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_collation.h"
 #include "catalog/pg_inherits.h"
-#include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
@@ -32,13 +27,9 @@
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
-#include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
-#include "utils/tuplesort.h"
 
-#include "catalog.h"
 #include "compat.h"
 #include "errors.h"
 #include "once.h"
@@ -309,161 +300,13 @@ attach_create_triggers(Relation rel, const char *function_schema,
 }
 
 /*
- * Puts the keys of a table's rows into the sort.
+ * Refuses partitions that are no tables of our own.
  */
 static void
-attach_collect_keys(Relation rel, Tuplesortstate *sort)
-{
-	IdemOnceTable *table = idem_once_table(rel);
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
-	TupleTableSlot *slot = table_slot_create(rel, NULL);
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
-												  "idem attach",
-												  ALLOCSET_DEFAULT_SIZES);
-	MemoryContext caller = MemoryContextSwitchTo(context);
-
-	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
-	{
-		text	   *key;
-
-		CHECK_FOR_INTERRUPTS();
-		key = idem_once_key(table, ExecCopySlotHeapTuple(slot),
-							RelationGetDescr(rel));
-		if (key != NULL)
-			tuplesort_putdatum(sort, PointerGetDatum(key), false);
-		MemoryContextReset(context);
-	}
-	MemoryContextSwitchTo(caller);
-	MemoryContextDelete(context);
-	ExecDropSingleTupleTableSlot(slot);
-	table_endscan(scan);
-	UnregisterSnapshot(snapshot);
-}
-
-/*
- * How many keys there are in the table's scope that would be skipped.
- */
-static int64
-attach_count_keys(const IdemOnceTable *table)
-{
-	static SPIPlanPtr plan = NULL;
-	const Oid	types[] = {TEXTOID};
-	Datum		scope = PointerGetDatum(table->scope.name);
-	IdemIdentity caller;
-	bool		isnull;
-	int64		n;
-
-	idem_catalog_become(idem_catalog_owner(IDEM_REL_KEY), &caller);
-	SPI_connect();
-	if (plan == NULL)
-		plan = idem_sql_keep_plan("SELECT pg_catalog.count(*) FROM idem.key"
-								  " WHERE scope OPERATOR(pg_catalog.=) $1"
-								  " AND (expires_at IS NULL"
-								  " OR expires_at OPERATOR(pg_catalog.>)"
-								  " pg_catalog.clock_timestamp())",
-								  1, types);
-	if (SPI_execute_snapshot(plan, &scope, NULL, GetLatestSnapshot(),
-							 InvalidSnapshot, true, false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not count the keys of a scope");
-	n = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
-									SPI_tuptable->tupdesc, 1, &isnull));
-	SPI_finish();
-	idem_catalog_restore(&caller);
-	return n;
-}
-
-/*
- * Records the sorted keys, and counts those that come more than once.
- */
-static void
-attach_import_keys(Relation root, Tuplesortstate *sort)
-{
-	IdemOnceTable *table = idem_once_table(root);
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
-												  "idem attach",
-												  ALLOCSET_DEFAULT_SIZES);
-	IdemStore	store;
-	StringInfoData former;
-	int64		former_keys;
-	int64		repeated = 0;
-	int64		surplus = 0;
-	bool		in_group = false;
-	Datum		value;
-	bool		isnull;
-
-	initStringInfo(&former);
-	idem_store_open(&store, RowExclusiveLock);
-	/* what that took back is not to be counted */
-	CommandCounterIncrement();
-	former_keys = attach_count_keys(table);
-	idem_store_expect_many(&store);
-	while (IDEM_TUPLESORT_GETDATUM(sort, &value, &isnull))
-	{
-		MemoryContext caller = MemoryContextSwitchTo(context);
-		text	   *key = DatumGetTextPP(value);
-		ItemPointerData tid;
-
-		CHECK_FOR_INTERRUPTS();
-		if (former.len == VARSIZE_ANY_EXHDR(key) &&
-			memcmp(former.data, VARDATA_ANY(key), former.len) == 0)
-		{
-			surplus++;
-			if (!in_group)
-				repeated++;
-			in_group = true;
-		}
-		else
-		{
-			if (repeated == 0 &&
-				!IDEM_OUTCOME_RUNS(idem_mark_write(&store, table, key, &tid)))
-				former_keys--;
-			in_group = false;
-			resetStringInfo(&former);
-			appendBinaryStringInfo(&former, VARDATA_ANY(key),
-								   VARSIZE_ANY_EXHDR(key));
-		}
-		MemoryContextSwitchTo(caller);
-		pfree(DatumGetPointer(value));
-		MemoryContextReset(context);
-	}
-	idem_store_close(&store);
-	MemoryContextDelete(context);
-
-	if (repeated > 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_MISUSE),
-				 errmsg("table \"%s\" already holds repeated rows",
-						RelationGetRelationName(root)),
-				 errdetail("Keys that stand in more than one row: %lld.  Rows beyond the first of each: %lld.",
-						   (long long) repeated, (long long) surplus),
-				 errhint("Delete the repetitions, or choose columns that tell the rows apart."),
-				 errtable(root),
-				 errhidestmt(true)));
-	if (former_keys > 0)
-		ereport(NOTICE,
-				(errmsg("scope \"%s\" already holds keys of rows that are not in table \"%s\"",
-						text_to_cstring(table->scope.name),
-						RelationGetRelationName(root)),
-				 errdetail("Such keys: %lld.  Rows with them will be skipped.",
-						   (long long) former_keys),
-				 errhint("If they are of a former table of this name, give another scope, or delete them from \"idem.key\"."),
-				 errtable(root),
-				 errhidestmt(true)));
-}
-
-/*
- * Records the keys of all rows that are there.
- */
-static void
-attach_import(Relation root)
+attach_check_partitions(Relation root)
 {
 	List	   *relids = find_all_inheritors(RelationGetRelid(root),
 											 ATTACH_LOCK, NULL);
-	Tuplesortstate *sort = tuplesort_begin_datum(TEXTOID, TextLessOperator,
-												 C_COLLATION_OID, false,
-												 maintenance_work_mem, NULL,
-												 TUPLESORT_NONE);
 	ListCell   *lc;
 
 	foreach(lc, relids)
@@ -474,13 +317,9 @@ attach_import(Relation root)
 			attach_refuse(rel, "It is a foreign table, where others insert unseen.");
 		if (rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
 			attach_refuse(rel, "It is unlogged: its keys would outlive its rows.");
-		if (rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
-			attach_collect_keys(rel, sort);
 		table_close(rel, NoLock);
 	}
-	tuplesort_performsort(sort);
-	attach_import_keys(root, sort);
-	tuplesort_end(sort);
+	list_free(relids);
 }
 
 /*
@@ -511,7 +350,8 @@ idem_attach_once(PG_FUNCTION_ARGS)
 	attach_create_triggers(rel, schema, when, scope,
 						   attach_ttl(IDEM_ARG_INTERVAL(3)));
 	CommandCounterIncrement();
-	attach_import(rel);
+	attach_check_partitions(rel);
+	idem_once_import(rel);
 	relation_close(rel, NoLock);
 	PG_RETURN_BOOL(true);
 }

@@ -228,10 +228,3 @@ idem_once_key(IdemOnceTable *table, HeapTuple tuple, TupleDesc desc)
 	SET_VARSIZE(key, buf.len);
 	return key;
 }
-
-bool
-idem_once_same_key(text *a, text *b)
-{
-	return VARSIZE_ANY_EXHDR(a) == VARSIZE_ANY_EXHDR(b) &&
-		memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0;
-}

@@ -26,7 +26,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -35,6 +34,7 @@
 
 #include "catalog.h"
 #include "errors.h"
+#include "name.h"
 #include "once.h"
 
 /* pending marks are deleted when there are more than so many */
@@ -46,37 +46,20 @@
 /* after so many new keys in one transaction the next is taken to be new */
 #define SURELY_NEW		8
 
-typedef struct MarkName
-{
-	text	   *scope;
-	text	   *key;
-} MarkName;
-
 typedef struct MarkEntry
 {
-	MarkName	name;
+	IdemName	name;
 	uint32		hash;
 	char		status;			/* simplehash's own */
 	IdemMark   *mark;
 } MarkEntry;
 
-static inline uint32
-mark_hash(MarkName name)
-{
-	return hash_combine(hash_bytes((unsigned char *) VARDATA_ANY(name.scope),
-								   VARSIZE_ANY_EXHDR(name.scope)),
-						hash_bytes((unsigned char *) VARDATA_ANY(name.key),
-								   VARSIZE_ANY_EXHDR(name.key)));
-}
-
 #define SH_PREFIX marktable
 #define SH_ELEMENT_TYPE MarkEntry
-#define SH_KEY_TYPE MarkName
+#define SH_KEY_TYPE IdemName
 #define SH_KEY name
-#define SH_HASH_KEY(tb, k) mark_hash(k)
-#define SH_EQUAL(tb, a, b) \
-	(idem_once_same_key((a).key, (b).key) && \
-	 idem_once_same_key((a).scope, (b).scope))
+#define SH_HASH_KEY(tb, k) idem_name_hash(k)
+#define SH_EQUAL(tb, a, b) idem_name_equal(a, b)
 #define SH_STORE_HASH
 #define SH_GET_HASH(tb, e) (e)->hash
 #define SH_SCOPE static inline
@@ -153,7 +136,7 @@ mark_close_kept(void)
 static IdemMark *
 mark_find(const IdemOnceTable *table, text *key)
 {
-	MarkName	name = {.scope = table->scope.name,.key = key};
+	IdemName	name = {.scope = table->scope.name,.key = key};
 	MarkEntry  *entry = marks != NULL ? marktable_lookup(marks, name) : NULL;
 
 	return entry != NULL ? entry->mark : NULL;
@@ -179,7 +162,7 @@ idem_mark_find_pending(const IdemOnceTable *table, text *key)
 static void
 mark_remove(IdemMark *mark)
 {
-	MarkName	name = {.scope = mark->table->scope.name,.key = mark->key};
+	IdemName	name = {.scope = mark->table->scope.name,.key = mark->key};
 	MarkEntry  *entry = marktable_lookup(marks, name);
 	IdemMark  **link = &entry->mark;
 
@@ -223,7 +206,7 @@ idem_mark_enter(const IdemOnceTable *table, text *key, ItemPointer tid,
 				SubTransactionId made_in)
 {
 	Size		size = VARSIZE_ANY(key);
-	MarkName	name;
+	IdemName	name;
 	MarkEntry  *entry;
 	IdemMark   *mark;
 	bool		found;
