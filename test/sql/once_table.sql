@@ -23,6 +23,9 @@ SET ROLE regress_idem_writer;
 INSERT INTO regress_once VALUES (1, 'a') RETURNING id, key;
 INSERT INTO regress_once VALUES (2, 'a') RETURNING id, key;
 INSERT INTO regress_once VALUES (3, 'b'), (4, 'a'), (5, 'c'), (6, 'b') RETURNING id, key;
+\echo rows :ROW_COUNT
+INSERT INTO regress_once VALUES (3, 'b'), (7, 'b0'), (8, 'b0'), (9, 'b1');
+\echo rows :ROW_COUNT
 INSERT INTO regress_once SELECT 10 + i, 'd' || i % 3 FROM generate_series(1, 9) i RETURNING id, key;
 WITH new AS (INSERT INTO regress_once VALUES (20, 'e'), (21, 'a') RETURNING id)
 SELECT count(*) FROM new;
@@ -36,6 +39,7 @@ COPY regress_once (id, key) FROM stdin;
 32	f
 33	\N
 \.
+\echo rows :ROW_COUNT
 SELECT id, key FROM regress_once ORDER BY id;
 SELECT * FROM regress_once_keys;
 RESET ROLE;
@@ -56,6 +60,7 @@ TRUNCATE regress_once;
 INSERT INTO regress_once VALUES (1, 'h');
 INSERT INTO regress_once VALUES (1, 'i') ON CONFLICT DO NOTHING;
 INSERT INTO regress_once VALUES (1, 'i'), (2, 'i'), (3, 'i'), (1, 'j'), (1, 'j') ON CONFLICT DO NOTHING RETURNING *;
+\echo rows :ROW_COUNT
 SELECT * FROM regress_once_keys WHERE key IN ('1:h', '1:i', '1:j');
 INSERT INTO regress_once VALUES (1, 'j') ON CONFLICT (id) DO UPDATE SET note = 'updated';
 SELECT * FROM regress_once_keys WHERE key IN ('1:h', '1:i', '1:j');

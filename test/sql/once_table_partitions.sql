@@ -33,6 +33,7 @@ COPY regress_event (id, at) FROM stdin;
 4	2026-02-20 00:00+00
 5	2026-02-20 00:00+00
 \.
+\echo rows :ROW_COUNT
 -- directly into partitions
 INSERT INTO regress_event_2 (id, at) VALUES (5, '2026-02-11 00:00+00'), (6, '2026-02-11 00:00+00'), (6, '2026-02-11 00:00+00');
 INSERT INTO regress_event_3 VALUES (6, '2026-03-11 00:00+00'), (7, '2026-03-11 00:00+00');
