@@ -3,20 +3,11 @@
  *	  SQL functions idem_update and idem_delete: a row is changed only if it
  *	  still has the version that the caller read.
  *
- * One UPDATE or DELETE with the version in its WHERE clause does it.  At READ
- * COMMITTED it waits for whoever holds the row and then looks at what that one
- * left, so that of two writers with one version exactly one finds the row.
- * Where it finds none, the row is read with a new snapshot: absent it is
- * missing, with another version it is stale.
- *
- * The row read may have the very version asked for: inserted meanwhile, or
- * hidden from the UPDATE by row security or a trigger.  Then it is locked and
- * tried once more; what does not change even so is an error.  Above READ COMMITTED there is one snapshot, and a row changed after
- * it is PostgreSQL's own 40001.
- *
- * All of it runs as the caller, with his privileges and row security; the
- * current row is shown as far as he may see it.  Values that cannot be
- * converted are ID400; the message names the column, never the value.
+ * Here arguments become values of columns; who writes them is change_direct.c,
+ * or, where that does not decide, a statement (change_sql.c).  Both answer
+ * alike, as the caller, with his privileges; the current row is shown as far as
+ * he may see it.  Values that cannot be converted are ID400; the message names
+ * the column, never the value.
  *
  * Locks: the table, ROW EXCLUSIVE; then the row.
  */
@@ -25,30 +16,22 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/pg_type.h"
-#include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/rls.h"
 
-#include "compat.h"
+#include "change.h"
 #include "errors.h"
 #include "function.h"
-#include "rowversion.h"
-#include "target.h"
 
 PG_FUNCTION_INFO_V1(idem_update);
 PG_FUNCTION_INFO_V1(idem_delete);
-
-/* how often a row that is hidden from locking may look as if it were there */
-#define MAX_ATTEMPTS	5
 
 /* columns of idem_versioned */
 enum
@@ -59,25 +42,6 @@ enum
 	OUT_N
 };
 
-/* one call of either verb */
-typedef struct Change
-{
-	const char *verb;
-	IdemTarget *target;
-	Relation	rel;
-	IdemVersion column;
-	int64		version;		/* as given */
-	int64		done_version;	/* what the row has if it was changed */
-	Datum	   *values;			/* parameters, the key first */
-	char	   *nulls;
-	Oid		   *types;			/* of those after the key */
-	int			nextra;
-	bool		unversioned;	/* the row read has none: NOT NULL was dropped */
-	const char *head;
-	StringInfoData middle;
-	StringInfoData tail;
-} Change;
-
 static void
 change_missing_argument(const char *name, int sqlstate)
 {
@@ -85,20 +49,6 @@ change_missing_argument(const char *name, int sqlstate)
 			(errcode(sqlstate),
 			 errmsg("argument \"%s\" is missing", name),
 			 errhidestmt(true)));
-}
-
-/*
- * Adds a parameter and returns its number.
- */
-static int
-change_add(Change *change, Datum value, bool isnull, Oid type)
-{
-	int			n = change->target->nkeys + change->nextra;
-
-	change->values[n] = value;
-	change->nulls[n] = isnull ? 'n' : ' ';
-	change->types[change->nextra++] = type;
-	return n + 1;
 }
 
 /*
@@ -256,29 +206,19 @@ change_refuse_unknown(Relation rel, Jsonb *changes)
 }
 
 /*
- * Makes "SET column = $n, ..." of the changes, the next version included.
+ * The columns that change, from what the caller gave.
  */
 static void
-change_set(Change *change, Jsonb *changes)
+change_take_columns(IdemChange *change, Jsonb *changes)
 {
 	TupleDesc	desc = RelationGetDescr(change->rel);
-	int64		next = change->version <
-	idem_rowversion_max(change->column.base) ?
-	change->version + 1 : change->version;
-	int			matched = 0;
 
-	change->done_version = next;
-	appendStringInfo(&change->middle, "SET %s = $%d",
-					 quote_identifier(change->column.column_name),
-					 change_add(change,
-								idem_rowversion_to_datum(next, change->column.base),
-								false, change->column.base));
+	change->columns = palloc(desc->natts * sizeof(IdemChangedColumn));
 	for (int i = 0; i < desc->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 		JsonbValue *value;
-		Datum		datum;
-		bool		isnull;
+		IdemChangedColumn *column;
 
 		if (att->attisdropped)
 			continue;
@@ -296,174 +236,53 @@ change_set(Change *change, Jsonb *changes)
 					 errhint("Give the version that was read as argument \"version\"; the next one is set by itself."),
 					 errhidestmt(true),
 					 errtablecol(change->rel, att->attnum)));
-		matched++;
-		datum = change_convert(change->rel, att, value, &isnull);
-		appendStringInfo(&change->middle, ", %s = $%d",
-						 quote_identifier(NameStr(att->attname)),
-						 change_add(change, datum, isnull, att->atttypid));
+		column = &change->columns[change->ncolumns++];
+		column->attnum = att->attnum;
+		column->value = change_convert(change->rel, att, value,
+									   &column->isnull);
 	}
-	if (matched != JB_ROOT_COUNT(changes))
+	if (change->ncolumns != JB_ROOT_COUNT(changes))
 		change_refuse_unknown(change->rel, changes);
 }
 
 /*
- * The columns of the row that the caller may see, as one jsonb.
- */
-static char *
-change_visible_row(Change *change)
-{
-	TupleDesc	desc = RelationGetDescr(change->rel);
-	Oid			relid = RelationGetRelid(change->rel);
-	StringInfoData expr;
-	bool		first = true;
-
-	if (pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) == ACLCHECK_OK)
-		return "pg_catalog.to_jsonb(t.*)";
-
-	initStringInfo(&expr);
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, i);
-
-		if (att->attisdropped ||
-			pg_attribute_aclcheck(relid, att->attnum, GetUserId(),
-								  ACL_SELECT) != ACLCHECK_OK)
-			continue;
-		/* in groups: a function has at most 100 arguments */
-		appendStringInfo(&expr, "%spg_catalog.jsonb_build_object(%s, t.%s)",
-						 first ? "" : " OPERATOR(pg_catalog.||) ",
-						 quote_literal_cstr(NameStr(att->attname)),
-						 quote_identifier(NameStr(att->attname)));
-		first = false;
-	}
-	return first ? "NULL::pg_catalog.jsonb" : expr.data;
-}
-
-/*
- * Reads the row as it is now.  False if there is none.
- */
-static bool
-change_read(Change *change, bool lock, int64 *version, Datum *current,
-			bool *current_isnull)
-{
-	SPIPlanPtr	plan;
-	Datum		datum;
-	bool		isnull;
-
-	plan = idem_target_plan(change->target,
-							psprintf("SELECT t.%s, %s FROM",
-									 quote_identifier(change->column.column_name),
-									 change_visible_row(change)),
-							"", lock ? "FOR UPDATE OF t" : "", 0, NULL);
-	idem_target_run(plan, change->values, change->nulls);
-	if (SPI_processed == 0)
-		return false;
-	datum = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
-						  &isnull);
-	change->unversioned = isnull;
-	*version = isnull ? 0 :
-		idem_rowversion_from_datum(datum, change->column.base);
-	*current = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2,
-							 current_isnull);
-	return true;
-}
-
-/*
- * The UPDATE or DELETE.  True if it found the row with the version given.
- */
-static bool
-change_write(Change *change)
-{
-	SPIPlanPtr	plan;
-
-	/* a version that the column cannot hold is not the row's */
-	if (change->version > idem_rowversion_max(change->column.base) ||
-		change->version < -idem_rowversion_max(change->column.base) - 1)
-		return false;
-	plan = idem_target_plan(change->target, change->head, change->middle.data,
-							change->tail.data, change->nextra, change->types);
-	idem_target_run(plan, change->values, change->nulls);
-	return SPI_processed > 0;
-}
-
-/*
- * The row is there, with the version given, and still the write does not find
- * it.
- */
-static void
-change_refuse_suppressed(Change *change)
-{
-	bool		secured = check_enable_rls(RelationGetRelid(change->rel),
-										   InvalidOid, true) == RLS_ENABLED;
-
-	ereport(ERROR,
-			(errcode(secured ? ERRCODE_INSUFFICIENT_PRIVILEGE :
-					 ERRCODE_IDEM_MISUSE),
-			 errmsg("row of table \"%s\" has the version given, but cannot be changed",
-					RelationGetRelationName(change->rel)),
-			 secured ?
-			 errdetail("Row security lets it be seen, but not changed.") :
-			 errdetail("A trigger or a rule suppresses the change."),
-			 errhidestmt(true),
-			 errtable(change->rel)));
-}
-
-/*
- * Writes, and finds out why where that was not to be.
+ * Writes, in one way or the other.
  */
 static Datum
-change_apply(Change *change, FunctionCallInfo fcinfo, const char *done)
+change_apply(IdemChange *change, FunctionCallInfo fcinfo, const char *done)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	TupleDesc	desc;
+	static const char *const outcomes[] = {
+		[IDEM_CHANGE_STALE] = "stale",
+		[IDEM_CHANGE_MISSING] = "missing"
+	};
+	IdemChangeVerdict verdict;
+	TupleDesc	desc = (TupleDesc) fcinfo->flinfo->fn_extra;
 	Datum		values[OUT_N];
-	bool		nulls[OUT_N] = {false, true, true};
-	const char *outcome = NULL;
-	int64		version = 0;
-	Datum		current = (Datum) 0;
-	bool		current_isnull = true;
-	bool		locked = false;
+	bool		nulls[OUT_N];
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	desc = BlessTupleDesc(desc);
-
-	SPI_connect();
-	for (int attempt = 1; outcome == NULL; attempt++)
+	if (desc == NULL)
 	{
-		CHECK_FOR_INTERRUPTS();
-		if (change_write(change))
-		{
-			outcome = done;
-			version = change->done_version;
-		}
-		else if (!change_read(change, false, &version, &current,
-							  &current_isnull))
-			outcome = "missing";
-		else if (version != change->version || change->unversioned)
-			outcome = "stale";
-		else if (locked || attempt > MAX_ATTEMPTS)
-			change_refuse_suppressed(change);
-		else
-			locked = change_read(change, true, &version, &current,
-								 &current_isnull);
-	}
-	if (strcmp(outcome, "stale") == 0 && !current_isnull)
-	{
-		MemoryContext spi = MemoryContextSwitchTo(caller);
+		MemoryContext caller = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
 
-		values[OUT_CURRENT] = JsonbPGetDatum(DatumGetJsonbPCopy(current));
-		nulls[OUT_CURRENT] = false;
-		MemoryContextSwitchTo(spi);
+		if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+			elog(ERROR, "return type must be a row type");
+		desc = BlessTupleDesc(CreateTupleDescCopy(desc));
+		fcinfo->flinfo->fn_extra = desc;
+		MemoryContextSwitchTo(caller);
 	}
-	SPI_finish();
 
-	if (strcmp(outcome, "missing") != 0 && !change->unversioned)
-	{
-		values[OUT_VERSION] = Int64GetDatum(version);
-		nulls[OUT_VERSION] = false;
-	}
-	values[OUT_OUTCOME] = CStringGetTextDatum(outcome);
+	idem_change_directly(change, &verdict);
+	if (verdict.outcome == IDEM_CHANGE_UNDECIDED)
+		idem_change_by_sql(change, &verdict);
+
+	values[OUT_OUTCOME] =
+		CStringGetTextDatum(verdict.outcome == IDEM_CHANGE_DONE ? done :
+							outcomes[verdict.outcome]);
+	nulls[OUT_OUTCOME] = false;
+	values[OUT_VERSION] = Int64GetDatum(verdict.version);
+	nulls[OUT_VERSION] = !verdict.has_version;
+	values[OUT_CURRENT] = verdict.current;
+	nulls[OUT_CURRENT] = !verdict.has_current;
 	return HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
 }
 
@@ -471,18 +290,16 @@ change_apply(Change *change, FunctionCallInfo fcinfo, const char *done)
  * The arguments that both have: table, id, version.
  */
 static void
-change_begin(Change *change, FunctionCallInfo fcinfo, const char *verb)
+change_begin(IdemChange *change, FunctionCallInfo fcinfo, const char *verb)
 {
-	int			nparams;
-
-	memset(change, 0, sizeof(Change));
+	memset(change, 0, sizeof(IdemChange));
 	if (PG_ARGISNULL(0))
 		change_missing_argument("table_name", ERRCODE_IDEM_BAD_ARGUMENT);
 	if (PG_ARGISNULL(2))
 		change_missing_argument("version", ERRCODE_IDEM_VERSION_MISSING);
 	idem_require_writable(verb);
 	change->verb = verb;
-	change->version = change->done_version = PG_GETARG_INT64(2);
+	change->version = PG_GETARG_INT64(2);
 	change->target = idem_target_open(PG_GETARG_OID(0), RowExclusiveLock);
 	change->rel = table_open(PG_GETARG_OID(0), NoLock);
 	if (!idem_rowversion_find(change->rel, &change->column))
@@ -494,20 +311,8 @@ change_begin(Change *change, FunctionCallInfo fcinfo, const char *verb)
 				 errhidestmt(true),
 				 errtable(change->rel)));
 
-	/* room for the key, the version twice, and each column */
-	nparams = change->target->nkeys + 2 + RelationGetNumberOfAttributes(change->rel);
-	change->values = palloc(nparams * sizeof(Datum));
-	change->nulls = palloc(nparams);
-	change->types = palloc(nparams * sizeof(Oid));
-	memset(change->nulls, ' ', change->target->nkeys);
-	idem_target_take_id(change->target, fcinfo, 1, change->values);
-	initStringInfo(&change->middle);
-	initStringInfo(&change->tail);
-	appendStringInfo(&change->tail, "AND t.%s OPERATOR(pg_catalog.=) $%d",
-					 quote_identifier(change->column.column_name),
-					 change_add(change,
-								idem_rowversion_to_datum(change->version, change->column.base),
-								false, change->column.base));
+	change->key = palloc(change->target->nkeys * sizeof(Datum));
+	idem_target_take_id(change->target, fcinfo, 1, change->key);
 }
 
 /*
@@ -516,7 +321,7 @@ change_begin(Change *change, FunctionCallInfo fcinfo, const char *verb)
 Datum
 idem_update(PG_FUNCTION_ARGS)
 {
-	Change		change;
+	IdemChange	change;
 	Jsonb	   *changes;
 	Datum		result;
 
@@ -530,8 +335,7 @@ idem_update(PG_FUNCTION_ARGS)
 				 errmsg("argument \"changes\" is not a JSON object"),
 				 errhint("Give the new values by column name."),
 				 errhidestmt(true)));
-	change.head = "UPDATE";
-	change_set(&change, changes);
+	change_take_columns(&change, changes);
 	result = change_apply(&change, fcinfo, "updated");
 	table_close(change.rel, NoLock);
 	PG_RETURN_DATUM(result);
@@ -543,11 +347,11 @@ idem_update(PG_FUNCTION_ARGS)
 Datum
 idem_delete(PG_FUNCTION_ARGS)
 {
-	Change		change;
+	IdemChange	change;
 	Datum		result;
 
 	change_begin(&change, fcinfo, "idem_delete()");
-	change.head = "DELETE FROM";
+	change.deletes = true;
 	result = change_apply(&change, fcinfo, "deleted");
 	table_close(change.rel, NoLock);
 	PG_RETURN_DATUM(result);

@@ -10,10 +10,12 @@
 
 #include "access/genam.h"
 #include "access/tableam.h"
+#include "executor/executor.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
+#include "utils/rel.h"
 
 /* 15 declares _PG_init nowhere */
 #if PG_VERSION_NUM < 160000
@@ -24,9 +26,16 @@ extern PGDLLEXPORT void _PG_init(void);
 #if PG_VERSION_NUM < 160000
 typedef bool IdemIndexesToUpdate;
 #define IDEM_INDEXES_NEED_ENTRY(u)	(u)
+#define IDEM_INDEXES_NEED_ANY(u)	(u)
+#define IDEM_UPDATE_INDEX_TUPLES(rri, slot, estate, u) \
+	ExecInsertIndexTuples((rri), (slot), (estate), true, false, NULL, NIL)
 #else
 typedef TU_UpdateIndexes IdemIndexesToUpdate;
 #define IDEM_INDEXES_NEED_ENTRY(u)	((u) == TU_All)
+#define IDEM_INDEXES_NEED_ANY(u)	((u) != TU_None)
+#define IDEM_UPDATE_INDEX_TUPLES(rri, slot, estate, u) \
+	ExecInsertIndexTuples((rri), (slot), (estate), true, false, NULL, NIL, \
+						  (u) == TU_Summarizing)
 #endif
 
 /* 16 has one function for every kind of object's privileges */
@@ -133,5 +142,45 @@ idem_compat_find_setting(const char *name)
 	ExecInsertIndexTuples((rri), (slot), (estate), false, false, NULL, NIL, \
 						  false)
 #endif
+
+/*
+ * Makes the relation the first of the executor's range table, once the caller's
+ * privileges on it are checked: 16 has moved them out of it, 18 knows which
+ * relations were pruned.
+ */
+static inline void
+idem_compat_init_result_table(EState *estate, Relation rel, AclMode privileges,
+							  Bitmapset *read, Bitmapset *written)
+{
+	RangeTblEntry *rte = makeNode(RangeTblEntry);
+#if PG_VERSION_NUM >= 160000
+	RTEPermissionInfo *permissions = makeNode(RTEPermissionInfo);
+#else
+	RangeTblEntry *permissions = rte;
+#endif
+
+	rte->rtekind = RTE_RELATION;
+	rte->relid = RelationGetRelid(rel);
+	rte->relkind = rel->rd_rel->relkind;
+	rte->rellockmode = RowExclusiveLock;
+	permissions->requiredPerms = privileges;
+	permissions->selectedCols = read;
+	permissions->updatedCols = written;
+#if PG_VERSION_NUM >= 160000
+	rte->perminfoindex = 1;
+	permissions->relid = rte->relid;
+	(void) ExecCheckPermissions(list_make1(rte), list_make1(permissions), true);
+#else
+	(void) ExecCheckRTPerms(list_make1(rte), true);
+#endif
+#if PG_VERSION_NUM >= 180000
+	ExecInitRangeTable(estate, list_make1(rte), list_make1(permissions),
+					   bms_make_singleton(1));
+#elif PG_VERSION_NUM >= 160000
+	ExecInitRangeTable(estate, list_make1(rte), list_make1(permissions));
+#else
+	ExecInitRangeTable(estate, list_make1(rte));
+#endif
+}
 
 #endif							/* IDEM_COMPAT_H */

@@ -58,8 +58,8 @@
  * Whether a distributing engine has taken the table over: Citus lists such
  * tables in pg_catalog.pg_dist_partition.
  */
-static bool
-direct_has_foreign_planner(Oid relid)
+bool
+idem_direct_has_foreign_planner(Oid relid)
 {
 	Oid			catalog = get_relname_relid("pg_dist_partition",
 											PG_CATALOG_NAMESPACE);
@@ -158,7 +158,7 @@ idem_direct_suitable(Relation rel, int natts, const Oid *types, int nkeys)
 	}
 
 	return direct_indexes_are_plain(rel, nkeys) &&
-		!direct_has_foreign_planner(RelationGetRelid(rel));
+		!idem_direct_has_foreign_planner(RelationGetRelid(rel));
 }
 
 /*

@@ -75,6 +75,7 @@ typedef struct IdemHints
 	}			hint[IDEM_HINTS];
 } IdemHints;
 
+extern bool idem_direct_has_foreign_planner(Oid relid);
 extern bool idem_direct_suitable(Relation rel, int natts, const Oid *types,
 								 int nkeys);
 extern void idem_direct_open(IdemDirect *table, Relation rel, int nkeys,

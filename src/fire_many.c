@@ -178,9 +178,8 @@ static void
 many_join(const IdemTarget *target, StringInfo buf)
 {
 	for (int i = 0; i < target->nkeys; i++)
-		appendStringInfo(buf, "%st.%s %s k.k%d", i > 0 ? " AND " : "",
-						 quote_identifier(target->columns[i]),
-						 target->operators[i], i + 1);
+		appendStringInfo(buf, "%s%s %s k.k%d", i > 0 ? " AND " : "",
+						 target->operands[i], target->operators[i], i + 1);
 }
 
 static void

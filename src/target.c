@@ -29,6 +29,7 @@
 #include "catalog/index.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_operator.h"
+#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -197,6 +198,32 @@ target_operator(Relation index, int n)
 }
 
 /*
+ * The column as the operator's operand: a domain over an enum or the like is
+ * not taken for what it is over where the operator is polymorphic.
+ */
+static char *
+target_operand(Form_pg_attribute att, Oid opcintype)
+{
+	const char *column = quote_identifier(NameStr(att->attname));
+	Oid			base = getBaseType(att->atttypid);
+	HeapTuple	tuple;
+	Form_pg_type form;
+	char	   *operand;
+
+	if (base == att->atttypid || !IsPolymorphicType(opcintype))
+		return psprintf("t.%s", column);
+	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(base));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for type %u", base);
+	form = (Form_pg_type) GETSTRUCT(tuple);
+	operand = psprintf("t.%s::%s", column,
+					   quote_qualified_identifier(get_namespace_name(form->typnamespace),
+												  NameStr(form->typname)));
+	ReleaseSysCache(tuple);
+	return operand;
+}
+
+/*
  * All that is known of the table, in a context of its own.  NULL if it has no
  * primary key.
  */
@@ -227,6 +254,7 @@ target_build(Relation rel)
 	target->columns = palloc(target->nkeys * sizeof(char *));
 	target->types = palloc(target->nkeys * sizeof(Oid));
 	target->operators = palloc(target->nkeys * sizeof(char *));
+	target->operands = palloc(target->nkeys * sizeof(char *));
 
 	initStringInfo(&condition);
 	for (int i = 0; i < target->nkeys; i++)
@@ -239,9 +267,9 @@ target_build(Relation rel)
 		target->columns[i] = pstrdup(NameStr(att->attname));
 		target->types[i] = getBaseType(att->atttypid);
 		target->operators[i] = target_operator(index, i);
-		appendStringInfo(&condition, "%st.%s %s $%d", i > 0 ? " AND " : "",
-						 quote_identifier(target->columns[i]),
-						 target->operators[i], i + 1);
+		target->operands[i] = target_operand(att, index->rd_opcintype[i]);
+		appendStringInfo(&condition, "%s%s %s $%d", i > 0 ? " AND " : "",
+						 target->operands[i], target->operators[i], i + 1);
 	}
 	target->condition = condition.data;
 	index_close(index, NoLock);

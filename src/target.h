@@ -27,6 +27,14 @@
 
 struct _SPI_plan;
 
+/* how change_direct.c reaches the table */
+typedef enum IdemTargetWay
+{
+	IDEM_TARGET_UNKNOWN,
+	IDEM_TARGET_DIRECT,
+	IDEM_TARGET_BY_SQL
+} IdemTargetWay;
+
 /*
  * Read only.  Lives until the end of the transaction, also where the table
  * changes meanwhile.
@@ -43,6 +51,11 @@ typedef struct IdemTarget
 	char	  **columns;
 	Oid		   *types;			/* what values have: domains' base types */
 	char	  **operators;		/* of equality, qualified */
+	char	  **operands;		/* "t.column", left of the operator */
+
+	/* change_direct.c's own */
+	IdemTargetWay direct;
+	bool		foreign_keys;	/* to or from the table */
 
 	/* target.c's own */
 	char	   *condition;

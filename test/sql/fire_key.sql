@@ -51,6 +51,18 @@ SELECT event FROM idem_history('fk_char', 'ab    '::text);
 SELECT event FROM idem_history('fk_numeric', '1.00'::text);
 SELECT event FROM idem_history('fk_float', 0);
 
+-- a domain over an enum
+CREATE TYPE fk_mood AS ENUM ('sad', 'ok');
+CREATE DOMAIN fk_domain AS fk_mood;
+CREATE TABLE fk_enum (id fk_domain PRIMARY KEY, state text DEFAULT 'a');
+SELECT idem_attach('fk', 'fk_enum', 'state');
+INSERT INTO fk_enum VALUES ('sad');
+SELECT outcome FROM idem_try_fire('fk_enum', 'sad'::text, 'go');
+SELECT id, outcome FROM idem_fire_many('fk_enum', '{sad,ok}', 'on');
+DROP TABLE fk_enum;
+DROP DOMAIN fk_domain;
+DROP TYPE fk_mood;
+
 -- the table, its schema and the columns of its key may be renamed
 CREATE TABLE fk_t (id int, part int, state text DEFAULT 'a', PRIMARY KEY (id, part));
 SELECT idem_attach('fk', 'fk_t', 'state');
