@@ -49,7 +49,7 @@ SELECT * FROM idem_tick() ORDER BY row_key;
 SELECT * FROM idem_tick();
 SELECT * FROM ti_timer;
 SELECT id, state, version FROM ti_t ORDER BY id;
-SELECT event, from_state, to_state, version, role_name FROM idem_history('ti_t', 1);
+SELECT event, from_state, to_state, version, nullif(role_name, CURRENT_USER) AS other_role FROM idem_history('ti_t', 1);
 -- what failed is tried again, at growing intervals
 SELECT row_key, due - clock_timestamp() BETWEEN '50 s' AND '60 s' AS soon FROM idem.timer WHERE tries > 0 AND machine = 'ti' ORDER BY row_key;
 UPDATE ti_t SET n = 1, version = version WHERE id = 4;
