@@ -11,7 +11,7 @@ CREATE TABLE idem.token (
 	subject pg_catalog.text COLLATE pg_catalog."C",
 	fingerprint pg_catalog.bytea,
 	ends_older pg_catalog.timestamptz
-) WITH (fillfactor = 50);
+) WITH (fillfactor = 45);
 CREATE INDEX token_subject ON idem.token (subject, purpose, ends_older);
 COMMENT ON TABLE idem.token IS 'one row per one-time token; written by the idem_token verbs only';
 COMMENT ON COLUMN idem.token.hash IS 'SHA-256 of the token; the token itself is stored nowhere';

@@ -54,6 +54,9 @@
 #include "direct.h"
 #include "name.h"
 
+/* what a row's next version may need more than this one */
+#define ROOM_TO_GROW	512
+
 /*
  * Whether a distributing engine has taken the table over: Citus lists such
  * tables in pg_catalog.pg_dist_partition.
@@ -308,16 +311,63 @@ direct_equality(IdemDirect *table, int column)
 }
 
 /*
- * Copies the tuple in the slot out of its buffer and takes it apart.
+ * Copies the tuple in the slot out of its buffer and takes it apart.  The page
+ * is pruned if another version of the row might not find room there.
  */
 static HeapTuple
 direct_take_row(IdemDirect *table, Datum *values, bool *nulls)
 {
 	HeapTuple	tuple = ExecCopySlotHeapTuple(table->read_slot);
+	Buffer		buffer = ((BufferHeapTupleTableSlot *) table->read_slot)->buffer;
 
+	if (PageGetExactFreeSpace(BufferGetPage(buffer)) <
+		tuple->t_len + ROOM_TO_GROW)
+		heap_page_prune_opt(table->rel, buffer);
 	heap_deform_tuple(tuple, RelationGetDescr(table->rel), values, nulls);
 	ExecClearTuple(table->read_slot);
 	return tuple;
+}
+
+/*
+ * The next entry of the scan whose row has a version for us, which is in the
+ * read slot then.  As index_getnext_slot(), but without pruning the page each
+ * time, which would be the greater part of the work where each look is followed
+ * by an update; see direct_take_row().
+ */
+static bool
+direct_next(IdemDirect *table)
+{
+	IndexScanDesc scan = table->scan;
+	BufferHeapTupleTableSlot *slot =
+	(BufferHeapTupleTableSlot *) table->read_slot;
+
+	while (index_getnext_tid(scan, ForwardScanDirection) != NULL)
+	{
+		ItemPointerData tid = scan->xs_heaptid;
+		Buffer		buffer = ReadBuffer(table->rel,
+										ItemPointerGetBlockNumber(&tid));
+		bool		all_dead = false;
+		bool		found;
+
+		ExecClearTuple(table->read_slot);
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		found = heap_hot_search_buffer(&tid, table->rel, buffer,
+									   &table->dirty, &slot->base.tupdata,
+									   &all_dead, true);
+		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+		if (found)
+		{
+			slot->base.tupdata.t_tableOid = RelationGetRelid(table->rel);
+			ExecStorePinnedBufferHeapTuple(&slot->base.tupdata,
+										   table->read_slot, buffer);
+			return true;
+		}
+		ReleaseBuffer(buffer);
+		/* the next one who looks need not come here */
+		if (!scan->xactStartedInRecovery)
+			scan->kill_prior_tuple = all_dead;
+	}
+	return false;
 }
 
 /*
@@ -347,8 +397,7 @@ direct_probe(IdemDirect *table, const Datum *key, Datum *values, bool *nulls)
 	index_rescan(table->scan, skey, table->nkeys, NULL, 0);
 
 	table->pending = InvalidTransactionId;
-	while (!found && index_getnext_slot(table->scan, ForwardScanDirection,
-										table->read_slot))
+	while (!found && direct_next(table))
 	{
 		if (!TransactionIdIsValid(table->dirty.xmin))
 			found = true;

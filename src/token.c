@@ -11,7 +11,8 @@
  * it unused; a rollback takes that back with the caller's work.  Who meets
  * another's use that is not committed yet sleeps behind it, and judges anew if
  * that commits.  If it rolls back, the version that was judged still stands, but
- * the time may be over by now: so the clock is looked at again after the act.
+ * the time may be over by now: so the clock is looked at again after an act that
+ * took long enough to have slept.
  *
  * The row stays for 24 hours past its expiry, used or not.  It counts as
  * absent from then on, swept or not.
@@ -26,8 +27,8 @@
  * of created_at, and of the hash where that is equal; a new mark is later than
  * all that its maker can see, also where the clock was set back.
  *
- * A use that was made before the mark was committed stands.  The mark is
- * looked for again after the act, as the clock is.  A sweep leaves a mark for
+ * A use that began before the mark was committed stands.  The mark is looked for
+ * again where the clock is, after a sleep.  A sweep leaves a mark for
  * as long as there are tokens that only it lets expire.
  */
 #include "postgres.h"
@@ -58,6 +59,9 @@ PG_FUNCTION_INFO_V1(idem_token_peek);
 
 #define MAX_PURPOSE_LENGTH	128
 #define MAX_SUBJECT_LENGTH	1024
+
+/* an update that took longer may have slept */
+#define BRIEF				(USECS_PER_SEC / 1000)
 
 #define RETENTION			(24 * SECS_PER_HOUR * USECS_PER_SEC)
 
@@ -219,16 +223,20 @@ token_mismatches(const TokenRow *row, const TokenBinding *binding)
  * The index on (subject, purpose, ends_older).
  */
 static Relation
-token_open_subject_index(Relation rel)
+token_open_subject_index(IdemDirect *table)
 {
-	List	   *indexes = RelationGetIndexList(rel);
+	List	   *indexes = RelationGetIndexList(table->rel);
 	ListCell   *lc;
 
 	foreach(lc, indexes)
 	{
-		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
-		Form_pg_index form = index->rd_index;
+		Relation	index;
+		Form_pg_index form;
 
+		if (lfirst_oid(lc) == RelationGetRelid(table->pk))
+			continue;
+		index = index_open(lfirst_oid(lc), AccessShareLock);
+		form = index->rd_index;
 		if (form->indisvalid && form->indnkeyatts == 3 &&
 			form->indkey.values[0] == COL_SUBJECT + 1 &&
 			form->indkey.values[1] == COL_PURPOSE + 1 &&
@@ -240,7 +248,7 @@ token_open_subject_index(Relation rel)
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("table \"idem.token\" has no index on (subject, purpose, ends_older)"),
 			 errhint("Create it anew."),
-			 errtable(rel),
+			 errtable(table->rel),
 			 errhidestmt(true)));
 }
 
@@ -300,7 +308,7 @@ token_is_replaced(IdemDirect *table, const TokenRow *row)
 
 	if (row->nulls[COL_SUBJECT])
 		return false;
-	index = token_open_subject_index(table->rel);
+	index = token_open_subject_index(table);
 	scan = token_begin_scan(table, index, row->values[COL_PURPOSE],
 							row->values[COL_SUBJECT],
 							&row->values[COL_CREATED_AT], skey);
@@ -357,6 +365,7 @@ token_consume(IdemDirect *table, const TokenRow *judged,
 			  TokenVerdict *verdict)
 {
 	TokenRow	row = *judged;
+	TimestampTz later;
 
 	row.values[COL_USED_AT] = TimestampTzGetDatum(now);
 	row.nulls[COL_USED_AT] = false;
@@ -369,7 +378,9 @@ token_consume(IdemDirect *table, const TokenRow *judged,
 						   &idem_wait_forever) != IDEM_STORE_OK)
 		return false;
 
-	if (token_is_over(table, &row, GetCurrentTimestamp()))
+	later = GetCurrentTimestamp();
+	if ((later < now || later - now >= BRIEF) &&
+		token_is_over(table, &row, later))
 	{
 		TokenRow	unused = *judged;
 
@@ -471,7 +482,7 @@ static TimestampTz
 token_time_after_all(IdemDirect *table, const TokenBinding *binding,
 					 TimestampTz now)
 {
-	Relation	index = token_open_subject_index(table->rel);
+	Relation	index = token_open_subject_index(table);
 	ScanKeyData skey[3];
 	IndexScanDesc scan = token_begin_scan(table, index,
 										  PointerGetDatum(binding->purpose),
