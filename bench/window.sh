@@ -1,12 +1,17 @@
 #
 # bench/window.sh
 #	  A hit on a window: of a new key, of a key with hits, and one that is refused;
-#	  against one INSERT by hand into a logged and an unlogged table with a primary
-#	  key.
+#	  against one INSERT by hand into a logged and an unlogged table with the same
+#	  primary key.
 #
 
 sql "
-	CREATE TABLE hand_hit (key text COLLATE \"C\" PRIMARY KEY, at timestamptz NOT NULL);
+	CREATE TABLE hand_hit (
+		scope text COLLATE \"C\" NOT NULL,
+		key text COLLATE \"C\" NOT NULL,
+		at timestamptz NOT NULL,
+		PRIMARY KEY (key, scope)
+	);
 	CREATE UNLOGGED TABLE hand_hit_unlogged (LIKE hand_hit INCLUDING ALL);" >/dev/null
 
 window_empty()
@@ -15,10 +20,10 @@ window_empty()
 }
 
 script window_hand <<END
-INSERT INTO hand_hit VALUES (:k, clock_timestamp());
+INSERT INTO hand_hit VALUES ('default', :k, clock_timestamp());
 END
 script window_hand_unlogged <<END
-INSERT INTO hand_hit_unlogged VALUES (:k, clock_timestamp());
+INSERT INTO hand_hit_unlogged VALUES ('default', :k, clock_timestamp());
 END
 script window_new <<END
 SELECT allowed, retry_after FROM idem_window(:k, '10 s', max => 5);
@@ -34,7 +39,7 @@ SELECT allowed, retry_after FROM idem_window('full' || :w, '1 day');
 END
 script window_hand_select <<'END'
 \set w random(1, 5)
-SELECT at FROM hand_hit WHERE key = 'full' || :w;
+SELECT at FROM hand_hit WHERE scope = 'default' AND key = 'full' || :w;
 END
 
 for clients in 1 4
@@ -49,7 +54,7 @@ do
 		window_hand_unlogged window_again window_empty
 done
 sql "
-	INSERT INTO hand_hit SELECT 'full' || i, now() FROM generate_series(1, 5) AS i;
+	INSERT INTO hand_hit SELECT 'default', 'full' || i, now() FROM generate_series(1, 5) AS i;
 	SELECT count(*) FROM generate_series(1, 5) AS i, LATERAL idem_window('full' || i, '1 day');" >/dev/null
 compare 'window: refused against a SELECT by primary key' 4 off - \
 	window_hand_select window_refused :

@@ -1,4 +1,5 @@
-# One-time tokens: 64 sessions at each of 10,000 tokens, one consumes it; on a
+# One-time tokens: 64 sessions at each of 10,000 tokens, one consumes it
+# (IDEM_TOKEN_ROUNDS: how many); on a
 # standby they can be looked at; prepared transactions; crash, dump and restore;
 # nothing of a token in the server's log.
 
@@ -18,7 +19,8 @@ my $node = idem_node(
 	init => { allows_streaming => 1 },
 	conf => "max_prepared_transactions = 10\ndeadlock_timeout = 200ms\nlog_lock_waits = on\nrestart_after_crash = on\n");
 my $db = idem_database($node, 'tokens');
-my ($users, $rounds) = (64, 10000);
+# all 10,000 rounds, unless told otherwise
+my ($users, $rounds) = (64, $ENV{IDEM_TOKEN_ROUNDS} // 10000);
 
 # 64 users.  Each goes through the tokens in the same order, a transaction for
 # each, so that they meet.

@@ -16,7 +16,7 @@ use Test::More;
 my $node = idem_node(
 	'primary',
 	init => { allows_streaming => 1 },
-	conf => "max_prepared_transactions = 10\ndeadlock_timeout = 100ms\nrestart_after_crash = on\n");
+	conf => "max_prepared_transactions = 30\ndeadlock_timeout = 100ms\nrestart_after_crash = on\n");
 my $db = idem_database($node, 'branches');
 
 # The work: one row for each call that ran, and money that a try takes away and a
@@ -91,6 +91,54 @@ foreach my $level ('REPEATABLE READ', 'SERIALIZABLE')
 		[ '-M', 'simple', '-c', '8', '-t', '60', '--max-tries=10000', '-D', 'sagas=40', '-D', "level=$level" ],
 		[ $storm, 10 ], [ $sweep, 1 ]);
 	audit($level);
+}
+
+# With savepoints and prepared transactions, while sessions are ended and then the
+# whole server is killed.  What is prepared then is committed or rolled back later.
+{
+	$node->safe_psql($db, 'TRUNCATE ran, idem.branch; UPDATE account SET balance = 0');
+	my @options = ('-M', 'simple', '-c', '8', '-T', '60', '-D', 'sagas=300');
+	my $hard = <<'EOT';
+\set s random(1, :sagas)
+\set b random(1, 3)
+\set o random(1, 3)
+\set q random(1, 3)
+\set n random(1, 1000000000)
+\set end random(1, 3)
+BEGIN;
+SAVEPOINT a;
+SELECT call(:s::int, :b::int, (ARRAY['try', 'confirm', 'cancel'])[:o::int]);
+ROLLBACK TO a;
+SELECT call(:s::int, :b::int, (ARRAY['try', 'confirm', 'cancel'])[:q::int]);
+SAVEPOINT b;
+SELECT call(:s::int, :b::int, (ARRAY['try', 'confirm', 'cancel'])[:o::int]);
+RELEASE b;
+\if :end = 1
+COMMIT;
+\else
+PREPARE TRANSACTION 'g:client_id.:n';
+\if :end = 2
+COMMIT PREPARED 'g:client_id.:n';
+\else
+ROLLBACK PREPARED 'g:client_id.:n';
+\endif
+\endif
+EOT
+	my $load = bench_start($node, $db, \@options, [ $hard, 10 ], [ $sweep, 1 ]);
+	foreach my $i (1 .. 6)
+	{
+		select(undef, undef, undef, 0.3);
+		$node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgbench' LIMIT 1});
+	}
+	$node->kill9;
+	bench_finish($load);
+	start_after_crash($node);
+	foreach my $gid (split /\n/, $node->safe_psql($db, 'SELECT gid FROM pg_prepared_xacts'))
+	{
+		$node->safe_psql($db, ($gid =~ /[02468]$/ ? 'COMMIT' : 'ROLLBACK') . " PREPARED '$gid'");
+	}
+	cmp_ok($node->safe_psql($db, 'SELECT count(*) FROM ran'), '>', 0, 'calls ran');
+	audit('savepoints, prepared transactions, kills');
 }
 
 # Prepared: under way until resolved.

@@ -1,0 +1,80 @@
+# What expires and is swept leaves room for what comes: over cycles of filling and
+# sweeping, none of idem's tables grows, nor do their indexes.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use IdemTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = idem_node('flat', conf => "autovacuum = off\n");
+my $db = idem_database($node, 'flat');
+my ($rows, $cycles) = (1000, 7);
+
+$node->safe_psql($db, <<'EOT');
+SELECT idem_define('wait', E'stateDiagram-v2\n[*] --> waiting\nwaiting --> over : end after 1 ms');
+CREATE TABLE job (id bigserial PRIMARY KEY, state text NOT NULL DEFAULT 'waiting');
+-- whose timed work no superuser does
+CREATE ROLE keeper;
+ALTER TABLE job OWNER TO keeper;
+SELECT idem_attach('wait', 'job', 'state', history => true, keep => '1 ms');
+EOT
+
+# table => how a cycle fills it with $rows rows by the verbs, and lets them expire
+my %fill = (
+	token => q{
+SELECT count(idem_token_use(idem_token_issue('flat', 's' || n, ttl => '1 min', replace => n % 10 = 0), 'flat', 's' || n)) FROM generate_series(1, :rows) AS n;
+UPDATE idem.token SET expires_at = '2020-01-01'},
+	lease => q{
+SELECT count(idem_lease_release('l' || :cycle || '.' || n, (idem_lease_acquire('l' || :cycle || '.' || n, '1 h')).fence)) FROM generate_series(1, :rows) AS n;
+UPDATE idem.lease SET until = '2020-01-01'},
+	window_hit => q{
+SELECT count(idem_window('w' || :cycle || '.' || n % (:rows / 2), '1 ms', max => 5)) FROM generate_series(1, :rows) AS n},
+	branch => q{
+SET idem.branch_ttl = 0;
+SELECT count(idem_branch('s' || :cycle, 'b' || n, 'try')) FROM generate_series(1, :rows) AS n;
+SELECT count(idem_branch('s' || :cycle, 'b' || n, CASE n % 2 WHEN 0 THEN 'confirm' ELSE 'cancel' END)) FROM generate_series(1, :rows) AS n},
+	# history's rows and timers at once; a tick takes the timers away
+	history => q{
+INSERT INTO job (id) SELECT nextval('job_id_seq') FROM generate_series(1, :rows);
+UPDATE idem.timer SET due = '2020-01-01';
+SELECT count(*) FROM idem_tick(NULL);
+DELETE FROM job},
+	timer => undef);
+
+# pages of the table and of its indexes when it is fullest, and rows left in the end
+my (%pages, %left);
+foreach my $cycle (1 .. $cycles)
+{
+	foreach my $table (sort keys %fill)
+	{
+		my $sql = ($fill{$table} // '') =~ s/:rows/$rows/gr =~ s/:cycle/$cycle/gr;
+
+		$node->safe_psql($db, $sql);
+		push @{ $pages{$table} },
+		  [ split /\|/, $node->safe_psql($db, "SELECT pg_relation_size('idem.$table') / 8192, pg_indexes_size('idem.$table') / 8192") ];
+	}
+	$node->safe_psql($db, 'SELECT pg_sleep(0.01)');
+	$node->safe_psql($db, 'SELECT idem_sweep(NULL)') foreach 1 .. 2;
+	push @{ $left{$_} }, $node->safe_psql($db, "SELECT count(*) FROM idem.$_") foreach keys %fill;
+	# so that the pages stay, and an emptied page of an index is free for use
+	$node->safe_psql($db, 'VACUUM (TRUNCATE false)') foreach 1 .. 2;
+}
+foreach my $table (sort keys %fill)
+{
+	my @p = @{ $pages{$table} };
+	my $all = join(' ', map { "$_->[0]+$_->[1]" } @p);
+
+	is(join(' ', @{ $left{$table} }), join(' ', (0) x $cycles), "$table: each cycle was swept whole");
+	cmp_ok($p[0][0], '>', 5, "$table: and had filled pages");
+	cmp_ok($p[-1][0], '<=', $p[3][0] * 1.2, "$table: after $cycles cycles as many pages as after four ($all)");
+	cmp_ok($p[-1][1], '<=', $p[3][1] * 1.2, "$table: and in its indexes ($all)");
+}
+
+$node->stop;
+done_testing();
