@@ -249,7 +249,8 @@ my %poolers;
 END { pooler_stop($_) foreach values %poolers; }
 
 # A pgbouncer in transaction mode in front of a node, which ends with the test;
-# undef where pgbouncer is not installed.
+# undef where pgbouncer is not installed.  Connects as {user} if that is given,
+# who then has {password}, and has {conf} in its configuration.
 sub pooler_start
 {
 	my ($node, %o) = @_;
@@ -260,10 +261,12 @@ sub pooler_start
 	my $port = PostgreSQL::Test::Cluster::get_free_port();
 	my $dir = PostgreSQL::Test::Utils::tempdir_short();
 	my ($host, $server_port) = ($node->host, $node->port);
-	my $user = getpwuid($>);
+	my $user = $o{user} // getpwuid($>);
 	my $size = $o{size} // 2;
+	my $conf = $o{conf} // '';
+	local $ENV{PGPASSWORD} = $o{password} // '';
 
-	append_to_file("$dir/users", qq{"$user" ""\n});
+	append_to_file("$dir/users", qq{"$user" "$ENV{PGPASSWORD}"\n});
 	append_to_file("$dir/ini", <<EOT);
 [databases]
 * = host=$host port=$server_port user=$user
@@ -278,6 +281,7 @@ default_pool_size = $size
 max_client_conn = 100
 server_check_delay = 10
 logfile = $dir/log
+$conf
 EOT
 
 	my ($in, $log) = ('', '');
