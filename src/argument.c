@@ -3,10 +3,10 @@
  *	  The arguments of a function from JSON: by name or by position, and as
  *	  values of its parameters' types.
  *
- * They are arranged by position first, so that one call is one JSON object
- * however it was written, and converted only when the function is to run.  That
- * is done all at once by jsonb_to_record(), which knows arrays, composites and
- * domains; what is missing is filled from the declared defaults.
+ * They are arranged by position first, so that one call is the same however it
+ * was written, and converted only when the function is to run.  That is done
+ * all at once by jsonb_to_record(), which knows arrays, composites and domains;
+ * what is missing is filled from the declared defaults.
  *
  * Errors of a type's input quote the value, which may be a secret, and go to
  * the server's log.  They are taken back and told in other words.
@@ -48,41 +48,49 @@ arrange_refuse(const IdemFunction *function, const char *detail)
 			 errhidestmt(true)));
 }
 
-static void
-arrange_push(JsonbParseState **state, int position, JsonbValue *value)
-{
-	char		name[12];
-	JsonbValue	key;
-
-	pg_ltoa(position + 1, name);
-	key.type = jbvString;
-	key.val.string.val = pstrdup(name);
-	key.val.string.len = strlen(name);
-	pushJsonbValue(state, WJB_KEY, &key);
-	pushJsonbValue(state, WJB_VALUE, value);
-}
-
+/*
+ * Returns how many of the given it found a parameter for.
+ */
 static int
 arrange_by_name(const IdemFunction *function, JsonbContainer *given,
-				JsonbParseState **state)
+				IdemArguments *arguments)
 {
 	int			matched = 0;
 
 	for (int i = 0; i < function->nargs; i++)
 	{
-		JsonbValue *value;
+		const char *name = function->argnames[i];
 
-		if (function->argnames[i] == NULL)
+		if (name == NULL)
 			continue;
-		value = getKeyJsonValueFromContainer(given, function->argnames[i],
-											 strlen(function->argnames[i]),
-											 NULL);
-		if (value == NULL)
-			continue;
-		arrange_push(state, i, value);
-		matched++;
+		arguments->values[i] = getKeyJsonValueFromContainer(given, name,
+															strlen(name),
+															NULL);
+		if (arguments->values[i] != NULL)
+			matched++;
 	}
 	return matched;
+}
+
+/*
+ * The given from the n-th on as one array.
+ */
+static JsonbValue *
+arrange_rest(JsonbContainer *given, int n)
+{
+	JsonbParseState *state = NULL;
+	JsonbValue *rest = palloc(sizeof(JsonbValue));
+	Jsonb	   *array;
+
+	pushJsonbValue(&state, WJB_BEGIN_ARRAY, NULL);
+	for (int i = n; i < JsonContainerSize(given); i++)
+		pushJsonbValue(&state, WJB_ELEM,
+					   getIthJsonbValueFromContainer(given, i));
+	array = JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_ARRAY, NULL));
+	rest->type = jbvBinary;
+	rest->val.binary.data = &array->root;
+	rest->val.binary.len = VARSIZE(array) - VARHDRSZ;
+	return rest;
 }
 
 /*
@@ -91,79 +99,57 @@ arrange_by_name(const IdemFunction *function, JsonbContainer *given,
  */
 static void
 arrange_by_position(const IdemFunction *function, JsonbContainer *given,
-					JsonbParseState **state)
+					IdemArguments *arguments)
 {
 	int			ngiven = JsonContainerSize(given);
 	int			plain = OidIsValid(function->variadic_elem) ?
 	function->nargs - 1 : function->nargs;
+	JsonbValue *last;
 
 	for (int i = 0; i < Min(ngiven, plain); i++)
-		arrange_push(state, i, getIthJsonbValueFromContainer(given, i));
+		arguments->values[i] = getIthJsonbValueFromContainer(given, i);
 	if (ngiven <= plain)
 		return;
 
 	if (!OidIsValid(function->variadic_elem))
 		arrange_refuse(function, "There are more arguments than parameters.");
-	if (ngiven == plain + 1)
-	{
-		JsonbValue *value = getIthJsonbValueFromContainer(given, plain);
-
-		if (value->type == jbvBinary &&
-			JsonContainerIsArray(value->val.binary.data))
-		{
-			arrange_push(state, plain, value);
-			return;
-		}
-	}
-
-	{
-		JsonbParseState *rest = NULL;
-		JsonbValue *array;
-
-		pushJsonbValue(&rest, WJB_BEGIN_ARRAY, NULL);
-		for (int i = plain; i < ngiven; i++)
-			pushJsonbValue(&rest, WJB_ELEM,
-						   getIthJsonbValueFromContainer(given, i));
-		array = pushJsonbValue(&rest, WJB_END_ARRAY, NULL);
-		arrange_push(state, plain, array);
-	}
+	last = getIthJsonbValueFromContainer(given, plain);
+	if (ngiven == plain + 1 && last->type == jbvBinary &&
+		JsonContainerIsArray(last->val.binary.data))
+		arguments->values[plain] = last;
+	else
+		arguments->values[plain] = arrange_rest(given, plain);
 }
 
 /*
- * The arguments by position: an object whose keys are "1", "2" and so on.  The
- * same call in either notation gives the same object.
+ * The arguments by position, however they are given.
  */
-Jsonb *
-idem_argument_arrange(const IdemFunction *function, Jsonb *arguments)
+void
+idem_argument_arrange(const IdemFunction *function, Jsonb *given,
+					  IdemArguments *arguments)
 {
-	JsonbParseState *state = NULL;
-	Jsonb	   *arranged;
 	int			first_default = function->nargs -
 	list_length(function->defaults);
 
-	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	if (JB_ROOT_IS_OBJECT(arguments))
+	arguments->count = function->nargs;
+	memset(arguments->values, 0, function->nargs * sizeof(JsonbValue *));
+	memset(arguments->forms, 0, function->nargs * sizeof(char *));
+	if (JB_ROOT_IS_OBJECT(given))
 	{
-		if (arrange_by_name(function, &arguments->root, &state) !=
-			JB_ROOT_COUNT(arguments))
+		if (arrange_by_name(function, &given->root, arguments) !=
+			JB_ROOT_COUNT(given))
 			arrange_refuse(function, "An argument has a name that no parameter has.");
 	}
-	else if (JB_ROOT_IS_ARRAY(arguments) && !JB_ROOT_IS_SCALAR(arguments))
-		arrange_by_position(function, &arguments->root, &state);
+	else if (JB_ROOT_IS_ARRAY(given) && !JB_ROOT_IS_SCALAR(given))
+		arrange_by_position(function, &given->root, arguments);
 	else
 		arrange_refuse(function, "Arguments are a JSON object, by name, or a JSON array, by position.");
-	arranged = JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 
 	for (int i = 0; i < first_default; i++)
 	{
-		char		name[12];
-
-		pg_ltoa(i + 1, name);
-		if (getKeyJsonValueFromContainer(&arranged->root, name, strlen(name),
-										 NULL) == NULL)
+		if (arguments->values[i] == NULL)
 			arrange_refuse(function, "An argument is missing for a parameter without default.");
 	}
-	return arranged;
 }
 
 /*
@@ -195,14 +181,29 @@ idem_argument_reword(MemoryContext context)
 	return unpack_sql_state(error->sqlerrcode);
 }
 
-static bool
-convert_is_given(Jsonb *arranged, int i)
+/*
+ * The given arguments as an object whose keys are "1", "2" and so on.
+ */
+static Jsonb *
+convert_make_object(const IdemArguments *arguments)
 {
-	char		name[12];
+	JsonbParseState *state = NULL;
 
-	pg_ltoa(i + 1, name);
-	return getKeyJsonValueFromContainer(&arranged->root, name, strlen(name),
-										NULL) != NULL;
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	for (int i = 0; i < arguments->count; i++)
+	{
+		JsonbValue	key;
+
+		if (arguments->values[i] == NULL)
+			continue;
+		key.type = jbvString;
+		key.val.string.val = palloc(12);
+		pg_ltoa(i + 1, key.val.string.val);
+		key.val.string.len = strlen(key.val.string.val);
+		pushJsonbValue(&state, WJB_KEY, &key);
+		pushJsonbValue(&state, WJB_VALUE, arguments->values[i]);
+	}
+	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }
 
 /*
@@ -401,23 +402,28 @@ convert_one(const IdemFunction *function, int i, Jsonb *arranged,
  * itself from the start.
  */
 static void
-function_convert_given(IdemFunction *function, Jsonb *arranged,
-					   Datum *values, bool *nulls, bool *given)
+convert_given(IdemFunction *function, const IdemArguments *arguments,
+			  Datum *values, bool *nulls, bool *given)
 {
+	Jsonb	   *arranged;
 	IdemConversion *conversion;
 	HeapTupleHeader record;
 	const char *sqlstate;
 	const char *first_sqlstate;
 	bool		plain = true;
+	bool		any = false;
 
-	if (JB_ROOT_COUNT(arranged) == 0)
-		return;
 	for (int i = 0; i < function->nargs; i++)
 	{
-		given[i] = convert_is_given(arranged, i);
+		given[i] = arguments->values[i] != NULL;
+		if (given[i])
+			any = true;
 		if (given[i] && !function->argplain[i])
 			plain = false;
 	}
+	if (!any)
+		return;
+	arranged = convert_make_object(arguments);
 
 	if (plain)
 	{
@@ -444,8 +450,8 @@ function_convert_given(IdemFunction *function, Jsonb *arranged,
  * Evaluates the defaults of the arguments that were not given.
  */
 static void
-function_fill_defaults(const IdemFunction *function, Datum *values,
-					   bool *nulls, const bool *given)
+convert_fill_defaults(const IdemFunction *function, Datum *values,
+					  bool *nulls, const bool *given)
 {
 	int			first = function->nargs - list_length(function->defaults);
 	EState	   *estate = NULL;
@@ -477,13 +483,14 @@ function_fill_defaults(const IdemFunction *function, Datum *values,
  * The arguments as values of the parameters' types, defaults included.
  */
 void
-idem_argument_convert(IdemFunction *function, Jsonb *arranged,
+idem_argument_convert(IdemFunction *function,
+					  const IdemArguments *arguments,
 					  Datum *values, bool *nulls)
 {
 	bool		given[FUNC_MAX_ARGS];
 
 	memset(nulls, true, FUNC_MAX_ARGS * sizeof(bool));
 	memset(given, false, sizeof(given));
-	function_convert_given(function, arranged, values, nulls, given);
-	function_fill_defaults(function, values, nulls, given);
+	convert_given(function, arguments, values, nulls, given);
+	convert_fill_defaults(function, values, nulls, given);
 }

@@ -222,6 +222,57 @@ call_report(const IdemFunction *function, const IdemVerdict *verdict)
 }
 
 /*
+ * Appends the arguments whose positions begin with these digits, in the order
+ * of their names as text.
+ */
+static void
+call_append_arguments(StringInfo buf, const IdemArguments *arguments,
+					  int position)
+{
+	const JsonbValue *value;
+	char		name[12];
+
+	if (position > arguments->count)
+		return;
+	value = arguments->values[position - 1];
+	if (value != NULL)
+	{
+		const char *form = arguments->forms[position - 1];
+
+		if (buf->data[buf->len - 1] != '{')
+			appendStringInfoChar(buf, ',');
+		appendStringInfoChar(buf, '"');
+		pg_ltoa(position, name);
+		appendStringInfoString(buf, name);
+		if (form != NULL)
+			appendStringInfoString(buf, form);
+		appendBinaryStringInfo(buf, "\":", 2);
+		idem_canonical_append_value(buf, value);
+	}
+	for (int digit = 0; digit < 10; digit++)
+		call_append_arguments(buf, arguments, position * 10 + digit);
+}
+
+/*
+ * The fingerprint of a call, as idem_fingerprint_call() makes it: the function's
+ * identity, and the canonical form of an object with the arguments by position.
+ */
+static bytea *
+call_fingerprint(const IdemCall *call)
+{
+	const char *identity = call->function->identity;
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	idem_digest_append_part(&buf, identity, strlen(identity));
+	appendStringInfoChar(&buf, '{');
+	for (int digit = 1; digit < 10; digit++)
+		call_append_arguments(&buf, &call->arguments, digit);
+	appendStringInfoChar(&buf, '}');
+	return idem_fingerprint_digest(buf.data, buf.len);
+}
+
+/*
  * Fills in what every form of a call has in common, but the function.
  */
 void
@@ -254,8 +305,7 @@ idem_call_begin(IdemCall *call)
 
 	if (call->ttl != NULL)
 		(void) idem_scope_deadline(GetCurrentTimestamp(), call->ttl, "ttl");
-	request.fingerprint = idem_fingerprint_call(call->function->identity,
-												call->arguments);
+	request.fingerprint = call_fingerprint(call);
 
 	idem_store_open(&store, RowExclusiveLock);
 	idem_registry_claim(&store, &request, &verdict);
@@ -345,12 +395,12 @@ idem_call(PG_FUNCTION_ARGS)
 	arguments = PG_ARGISNULL(2) ?
 		DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum("{}"))) :
 		PG_GETARG_JSONB_P(2);
-	call.arguments = idem_argument_arrange(call.function, arguments);
+	idem_argument_arrange(call.function, arguments, &call.arguments);
 
 	if (!idem_call_begin(&call))
 		return call_replay(&call.row);
 
-	idem_argument_convert(call.function, call.arguments, values, nulls);
+	idem_argument_convert(call.function, &call.arguments, values, nulls);
 	idem_function_json_begin(&json, call.function);
 	idem_call_run(&call, values, nulls, idem_function_json_add, &json);
 	response = idem_function_json_end(&json);

@@ -17,7 +17,7 @@ typedef struct IdemCall
 	IdemFunction *function;
 	const Interval *ttl;
 	IdemWait	wait;
-	Jsonb	   *arguments;		/* by position */
+	IdemArguments arguments;
 	IdemRow		row;			/* as claimed, or as it was recorded */
 } IdemCall;
 

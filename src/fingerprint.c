@@ -515,6 +515,35 @@ idem_canonical_append(StringInfo buf, JsonbContainer *document)
 }
 
 /*
+ * Appends the canonical form of a value that need not be a document.
+ */
+void
+idem_canonical_append_value(StringInfo buf, const JsonbValue *value)
+{
+	switch (value->type)
+	{
+		case jbvNull:
+			appendBinaryStringInfo(buf, "null", 4);
+			break;
+		case jbvBool:
+			appendStringInfoString(buf, value->val.boolean ? "true" : "false");
+			break;
+		case jbvString:
+			canonical_append_server_string(buf, value->val.string.val,
+										   value->val.string.len);
+			break;
+		case jbvNumeric:
+			canonical_append_number(buf, value->val.numeric);
+			break;
+		case jbvBinary:
+			idem_canonical_append(buf, value->val.binary.data);
+			break;
+		default:
+			elog(ERROR, "unexpected kind of JSON value: %d", (int) value->type);
+	}
+}
+
+/*
  * SHA-256 of some bytes.
  */
 void
@@ -563,8 +592,8 @@ fingerprint_digest(Jsonb *document, uint8 *digest)
 /*
  * A fingerprint as it is stored: a version byte, then the digest.
  */
-static bytea *
-fingerprint_make(const char *data, int len)
+bytea *
+idem_fingerprint_digest(const char *data, int len)
 {
 	bytea	   *result = palloc(VARHDRSZ + 1 + PG_SHA256_DIGEST_LENGTH);
 	uint8	   *bytes = (uint8 *) VARDATA(result);
@@ -586,14 +615,14 @@ idem_fingerprint_jsonb(Jsonb *document)
 
 	initStringInfo(&buf);
 	idem_canonical_append(&buf, &document->root);
-	result = fingerprint_make(buf.data, buf.len);
+	result = idem_fingerprint_digest(buf.data, buf.len);
 	pfree(buf.data);
 	return result;
 }
 
 /*
- * The fingerprint of a call: the function's identity, and its arguments.  It
- * differs from that of any request, whose canonical form is never binary.
+ * The fingerprint of a call: an identity, and arguments.  It differs from that
+ * of any request, whose canonical form is never binary.
  */
 bytea *
 idem_fingerprint_call(const char *identity, Jsonb *arguments)
@@ -604,7 +633,7 @@ idem_fingerprint_call(const char *identity, Jsonb *arguments)
 	initStringInfo(&buf);
 	idem_digest_append_part(&buf, identity, strlen(identity));
 	idem_canonical_append(&buf, &arguments->root);
-	result = fingerprint_make(buf.data, buf.len);
+	result = idem_fingerprint_digest(buf.data, buf.len);
 	pfree(buf.data);
 	return result;
 }

@@ -9,8 +9,11 @@
 #include "utils/jsonb.h"
 
 extern void idem_canonical_append(StringInfo buf, JsonbContainer *document);
+extern void idem_canonical_append_value(StringInfo buf,
+										const JsonbValue *value);
 extern bytea *idem_fingerprint_jsonb(Jsonb *document);
 extern bytea *idem_fingerprint_call(const char *identity, Jsonb *arguments);
+extern bytea *idem_fingerprint_digest(const char *data, int len);
 extern void idem_digest_append_part(StringInfo buf, const char *part, int len);
 
 /* 32 bytes in base64 without padding */

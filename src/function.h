@@ -52,6 +52,15 @@ typedef struct IdemFunction
 	int			argument_settings;
 } IdemFunction;
 
+/* arguments by position */
+typedef struct IdemArguments
+{
+	int			count;
+	JsonbValue *values[FUNC_MAX_ARGS];	/* NULL: not given */
+	const char *forms[FUNC_MAX_ARGS];	/* what else its value could be, or
+										 * NULL */
+} IdemArguments;
+
 typedef void (*IdemFunctionSink) (Datum value, bool isnull, void *arg);
 
 /* a result on its way to JSON */
@@ -68,11 +77,11 @@ extern IdemFunction *idem_function_acquire(Oid oid);
 extern IdemFunction *idem_function_acquire_named(text *name);
 
 /* argument.c */
-extern Jsonb *idem_argument_arrange(const IdemFunction *function,
-									Jsonb *arguments);
+extern void idem_argument_arrange(const IdemFunction *function,
+								  Jsonb *given, IdemArguments *arguments);
 extern void idem_argument_convert(IdemFunction *function,
-								  Jsonb *arranged, Datum *values,
-								  bool *nulls);
+								  const IdemArguments *arguments,
+								  Datum *values, bool *nulls);
 extern const char *idem_argument_reword(MemoryContext context);
 
 /* function.c */

@@ -351,12 +351,13 @@ registry_check_snapshot(IdemStore *store, const IdemRow *row)
 }
 
 /*
- * Writes the claim over what was judged.  A session claim locks its fence
- * first, so that whoever sees the row sees its holder alive.
+ * Writes the claim over what was judged, or over itself ("own").  A session
+ * claim locks its fence first, so that whoever sees the row sees its holder
+ * alive.
  */
 static IdemStoreResult
 registry_write(IdemStore *store, const IdemRequest *request,
-			   const IdemRow *old, IdemRow *row)
+			   const IdemRow *old, bool own, IdemRow *row)
 {
 	bool		session = !request->once &&
 	request->hold == IDEM_HOLD_SESSION;
@@ -368,9 +369,12 @@ registry_write(IdemStore *store, const IdemRequest *request,
 		CHECK_FOR_INTERRUPTS();
 		registry_draw_fence(row);
 	}
-	result = old != NULL ?
-		idem_store_update(store, old, row, &request->wait) :
-		idem_store_insert(store, row, &request->wait);
+	if (own)
+		result = idem_store_update_own(store, old, row);
+	else
+		result = old != NULL ?
+			idem_store_update(store, old, row, &request->wait) :
+			idem_store_insert(store, row, &request->wait);
 	if (session && result != IDEM_STORE_OK)
 		idem_session_give_up(DatumGetInt64(row->values[IDEM_COL_FENCE]));
 	return result;
@@ -393,17 +397,8 @@ registry_restamp(IdemStore *store, const IdemRequest *request, bool there,
 		return;
 
 	registry_stamp(request, now, &fresh);
-	if (registry_write(store, request, row, &fresh) != IDEM_STORE_OK)
-	{
-		/* nobody else can change it; the SQL way takes 40001 for a change */
-		if (!IsolationUsesXactSnapshot())
-			elog(ERROR, "idem claim was changed by its own transaction");
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("could not serialize access among claims of idem keys"),
-				 errhint("The transaction might succeed if retried."),
-				 errhidestmt(true)));
-	}
+	if (registry_write(store, request, row, true, &fresh) != IDEM_STORE_OK)
+		elog(ERROR, "idem claim was changed by its own transaction");
 	if (!row->nulls[IDEM_COL_FENCE])
 		idem_session_give_up(DatumGetInt64(row->values[IDEM_COL_FENCE]));
 	*row = fresh;
@@ -451,7 +446,7 @@ idem_registry_claim(IdemStore *store, const IdemRequest *request,
 		row = verdict->row;
 		registry_fill_claim(request, now, verdict->known, &row);
 		result = registry_write(store, request,
-								there ? &verdict->row : NULL, &row);
+								there ? &verdict->row : NULL, false, &row);
 		if (result == IDEM_STORE_OK)
 		{
 			registry_restamp(store, request, there, now, &row);

@@ -258,7 +258,18 @@ idem_store_update(IdemStore *store, const IdemRow *old, IdemRow *row,
 				  const IdemWait *wait)
 {
 	return store->direct ? idem_heap_update(store, old, row, wait) :
-		idem_sql_update(store, old, row, wait);
+		idem_sql_update(store, old, row, false, wait);
+}
+
+/*
+ * The same over a version that this transaction wrote.
+ */
+IdemStoreResult
+idem_store_update_own(IdemStore *store, const IdemRow *old, IdemRow *row)
+{
+	return store->direct ?
+		idem_heap_update(store, old, row, &idem_wait_forever) :
+		idem_sql_update(store, old, row, true, &idem_wait_forever);
 }
 
 /*

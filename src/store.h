@@ -93,6 +93,8 @@ extern IdemStoreResult idem_store_insert(IdemStore *store, IdemRow *row,
 extern IdemStoreResult idem_store_update(IdemStore *store,
 										 const IdemRow *old, IdemRow *row,
 										 const IdemWait *wait);
+extern IdemStoreResult idem_store_update_own(IdemStore *store,
+											 const IdemRow *old, IdemRow *row);
 extern IdemStoreResult idem_store_delete(IdemStore *store,
 										 const IdemRow *old,
 										 const IdemWait *wait);
@@ -123,7 +125,8 @@ extern bool idem_sql_snapshot_sees(IdemStore *store, const IdemRow *row);
 extern IdemStoreResult idem_sql_insert(IdemStore *store, IdemRow *row,
 									   const IdemWait *wait);
 extern IdemStoreResult idem_sql_update(IdemStore *store, const IdemRow *old,
-									   IdemRow *row, const IdemWait *wait);
+									   IdemRow *row, bool own,
+									   const IdemWait *wait);
 extern IdemStoreResult idem_sql_delete(IdemStore *store, const IdemRow *old,
 									   const IdemWait *wait);
 

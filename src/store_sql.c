@@ -239,6 +239,7 @@ typedef struct SqlWrite
 	SqlStatement statement;
 	Datum		values[NPARAMS];
 	char		nulls[NPARAMS];
+	bool		own;			/* over what this transaction wrote */
 	uint64		processed;
 } SqlWrite;
 
@@ -273,7 +274,9 @@ sql_is_stale(const ErrorData *error)
 
 /*
  * The same, where the snapshot of the transaction may be too old for it: then
- * nothing is written and nothing processed, and the caller reads again.
+ * nothing is written and nothing processed, and the caller reads again.  That
+ * would not help over the transaction's own row, which nobody else can have
+ * changed: there the error means what it says.
  */
 static void
 sql_write_or_stale(void *arg)
@@ -281,7 +284,8 @@ sql_write_or_stale(void *arg)
 	static int	stale_reads = 0;
 	SqlWrite   *write = (SqlWrite *) arg;
 
-	if (!IsolationUsesXactSnapshot() || stale_reads >= MAX_STALE_READS)
+	if (!IsolationUsesXactSnapshot() || write->own ||
+		stale_reads >= MAX_STALE_READS)
 	{
 		stale_reads = 0;
 		sql_write(arg);
@@ -297,10 +301,11 @@ sql_write_or_stale(void *arg)
 
 static IdemStoreResult
 sql_run(IdemStore *store, SqlStatement statement, const IdemRow *old,
-		const IdemRow *row, const IdemWait *wait)
+		const IdemRow *row, bool own, const IdemWait *wait)
 {
 	SqlWrite	write;
 
+	write.own = own;
 	write.owner = store->rel->rd_rel->relowner;
 	write.statement = statement;
 	for (int i = 0; i < IDEM_NCOLUMNS; i++)
@@ -323,18 +328,18 @@ sql_run(IdemStore *store, SqlStatement statement, const IdemRow *old,
 IdemStoreResult
 idem_sql_insert(IdemStore *store, IdemRow *row, const IdemWait *wait)
 {
-	return sql_run(store, SQL_INSERT, NULL, row, wait);
+	return sql_run(store, SQL_INSERT, NULL, row, false, wait);
 }
 
 IdemStoreResult
 idem_sql_update(IdemStore *store, const IdemRow *old, IdemRow *row,
-				const IdemWait *wait)
+				bool own, const IdemWait *wait)
 {
-	return sql_run(store, SQL_UPDATE, old, row, wait);
+	return sql_run(store, SQL_UPDATE, old, row, own, wait);
 }
 
 IdemStoreResult
 idem_sql_delete(IdemStore *store, const IdemRow *old, const IdemWait *wait)
 {
-	return sql_run(store, SQL_DELETE, old, old, wait);
+	return sql_run(store, SQL_DELETE, old, old, false, wait);
 }

@@ -315,13 +315,11 @@ twin_replay(TwinResult *result, const IdemRow *recorded)
  * The arguments of a twin, which begin at "first", and whose types must be the
  * original's.
  */
-static Jsonb *
+static void
 twin_take_arguments(FunctionCallInfo fcinfo, int first,
-					const IdemFunction *function, Datum *values, bool *nulls)
+					const IdemFunction *function, IdemArguments *arguments,
+					Datum *values, bool *nulls)
 {
-	MemoryContext context = CurrentMemoryContext;
-	Jsonb	   *volatile arguments = NULL;
-	StringInfoData buf;
 	int			nestlevel;
 
 	if (PG_NARGS() - first != function->nargs)
@@ -334,8 +332,7 @@ twin_take_arguments(FunctionCallInfo fcinfo, int first,
 				 errhidestmt(true)));
 
 	nestlevel = twin_pin(function->argument_settings);
-	initStringInfo(&buf);
-	appendStringInfoChar(&buf, '{');
+	arguments->count = function->nargs;
 	for (int i = 0; i < function->nargs; i++)
 	{
 		Oid			type = function->argtypes[i];
@@ -349,32 +346,10 @@ twin_take_arguments(FunctionCallInfo fcinfo, int first,
 					 errhidestmt(true)));
 		nulls[i] = PG_ARGISNULL(i + first);
 		values[i] = nulls[i] ? (Datum) 0 : PG_GETARG_DATUM(i + first);
-		if (i > 0)
-			appendStringInfoChar(&buf, ',');
-		idem_typed_append(&buf, i + 1, type, values[i], nulls[i]);
+		arguments->values[i] = idem_typed_value(type, values[i], nulls[i],
+												&arguments->forms[i]);
 	}
-	appendStringInfoChar(&buf, '}');
 	twin_unpin(nestlevel);
-
-	PG_TRY();
-	{
-		arguments = DatumGetJsonbP(DirectFunctionCall1(jsonb_in,
-													   CStringGetDatum(buf.data)));
-	}
-	PG_CATCH();
-	{
-		const char *sqlstate = idem_argument_reword(context);
-
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("arguments of function %s have no fingerprint",
-						function->identity),
-				 errdetail("Their conversion to jsonb failed with SQLSTATE %s.",
-						   sqlstate),
-				 errhidestmt(true)));
-	}
-	PG_END_TRY();
-	return arguments;
 }
 
 /*
@@ -461,8 +436,8 @@ twin_call(FunctionCallInfo fcinfo, int first, IdemCall *call,
 	Datum		values[FUNC_MAX_ARGS];
 	bool		nulls[FUNC_MAX_ARGS];
 
-	call->arguments = twin_take_arguments(fcinfo, first, call->function,
-										  values, nulls);
+	twin_take_arguments(fcinfo, first, call->function, &call->arguments,
+						values, nulls);
 	if (!idem_call_begin(call))
 	{
 		twin_replay(result, &call->row);

@@ -28,6 +28,7 @@
 #include "utils/json.h"
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
+#include "utils/numeric.h"
 #include "utils/typcache.h"
 
 #include "function.h"
@@ -288,33 +289,109 @@ typed_append_value(StringInfo buf, Oid type, Datum value)
 }
 
 /*
- * Appends the member of an object that stands for an argument.  A JSON null,
- * and json that jsonb does not take, stand under other names than the NULL and
- * the string that they would look like.
+ * A document as a value.
  */
-void
-idem_typed_append(StringInfo buf, int position, Oid type, Datum value,
-				  bool isnull)
+static void
+typed_take_document(Jsonb *document, JsonbValue *json)
 {
-	int			len = buf->len;
+	if (JB_ROOT_IS_SCALAR(document))
+	{
+		*json = *getIthJsonbValueFromContainer(&document->root, 0);
+		return;
+	}
+	json->type = jbvBinary;
+	json->val.binary.data = &document->root;
+	json->val.binary.len = VARSIZE(document) - VARHDRSZ;
+}
+
+static void
+typed_take_string(char *s, int len, JsonbValue *json)
+{
+	json->type = jbvString;
+	json->val.string.val = s;
+	json->val.string.len = len;
+}
+
+/*
+ * What is not told by a simple value.  A JSON null, and what jsonb does not
+ * take, have other forms than the NULL and the string that they look like.
+ */
+static void
+typed_take_any(Oid type, Datum value, JsonbValue *json, const char **form)
+{
+	StringInfoData buf;
+	Jsonb	   *document = NULL;
 	char	   *printed;
 
-	appendStringInfo(buf, "\"%d\":", position);
-	if (isnull)
-	{
-		appendStringInfoString(buf, "null");
-		return;
-	}
-	if (typed_append_value(buf, type, value))
-		return;
-
-	buf->len = len;
-	printed = typed_print(type, value);
-	if (getBaseType(type) == JSONBOID || typed_try_jsonb(printed) != NULL)
-		appendStringInfo(buf, "\"%d json\":null", position);
+	if (type == JSONBOID)
+		document = DatumGetJsonbP(value);
+	else if (type == JSONOID)
+		document = typed_try_jsonb(TextDatumGetCString(value));
 	else
 	{
-		appendStringInfo(buf, "\"%d text\":", position);
-		escape_json(buf, printed);
+		initStringInfo(&buf);
+		if (!typed_append_value(&buf, type, value))
+			elog(ERROR, "value of type %u has no form", type);
+		document = typed_try_jsonb(buf.data);
 	}
+
+	if (document != NULL)
+	{
+		typed_take_document(document, json);
+		if (json->type == jbvNull)
+			*form = " json";
+		return;
+	}
+	printed = typed_print(type, value);
+	typed_take_string(printed, strlen(printed), json);
+	*form = " text";
+}
+
+/*
+ * An argument as the JSON in which it is compared, and in *form, unless NULL,
+ * what tells it from another value that has the same.
+ */
+JsonbValue *
+idem_typed_value(Oid type, Datum value, bool isnull, const char **form)
+{
+	JsonbValue *json = palloc(sizeof(JsonbValue));
+
+	*form = NULL;
+	if (isnull)
+	{
+		json->type = jbvNull;
+		return json;
+	}
+	type = getBaseType(type);
+	switch (type)
+	{
+		case BOOLOID:
+			json->type = jbvBool;
+			json->val.boolean = DatumGetBool(value);
+			break;
+		case INT2OID:
+			json->type = jbvNumeric;
+			json->val.numeric = int64_to_numeric(DatumGetInt16(value));
+			break;
+		case INT4OID:
+			json->type = jbvNumeric;
+			json->val.numeric = int64_to_numeric(DatumGetInt32(value));
+			break;
+		case INT8OID:
+			json->type = jbvNumeric;
+			json->val.numeric = int64_to_numeric(DatumGetInt64(value));
+			break;
+		case TEXTOID:
+		case VARCHAROID:
+		case BPCHAROID:
+			{
+				text	   *t = DatumGetTextPP(value);
+
+				typed_take_string(VARDATA_ANY(t), VARSIZE_ANY_EXHDR(t), json);
+				break;
+			}
+		default:
+			typed_take_any(type, value, json, form);
+	}
+	return json;
 }

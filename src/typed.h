@@ -5,9 +5,9 @@
 #ifndef IDEM_TYPED_H
 #define IDEM_TYPED_H
 
-#include "lib/stringinfo.h"
+#include "utils/jsonb.h"
 
-extern void idem_typed_append(StringInfo buf, int position, Oid type,
-							  Datum value, bool isnull);
+extern JsonbValue *idem_typed_value(Oid type, Datum value, bool isnull,
+									const char **form);
 
 #endif							/* IDEM_TYPED_H */
