@@ -18,6 +18,19 @@ CREATE FUNCTION idem_not_initial(value pg_catalog."any", machine pg_catalog.text
 COMMENT ON FUNCTION idem_not_initial("any", pg_catalog.text) IS
 'In the WHEN clause of triggers made by idem_attach(): whether value is not an initial state of the machine. The planner replaces it by a comparison.';
 
+CREATE FUNCTION idem_each_row_support(pg_catalog.internal)
+	RETURNS pg_catalog.internal
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION idem_each_row_support(pg_catalog.internal) IS
+'Planner support of idem_each_row().';
+
+CREATE FUNCTION idem_each_row(value pg_catalog."any", table_name pg_catalog.regclass)
+	RETURNS pg_catalog.bool
+	AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL UNSAFE
+	SUPPORT idem_each_row_support;
+COMMENT ON FUNCTION idem_each_row("any", pg_catalog.regclass) IS
+'In the WHEN clause of triggers made by idem_attach() with history: whether the history of the table is written row by row. The planner replaces it by true or false.';
+
 CREATE FUNCTION idem_attach(
 	machine pg_catalog.text,
 	table_name pg_catalog.regclass,

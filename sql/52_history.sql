@@ -11,6 +11,7 @@ CREATE TABLE idem.history (
 		DEFAULT pg_catalog.nextval('idem.history_seq'::pg_catalog.regclass),
 	table_schema pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
 	table_name pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
+	column_name pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
 	row_key pg_catalog.jsonb NOT NULL,
 	machine pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
 	event pg_catalog.text COLLATE pg_catalog."C",
@@ -28,7 +29,8 @@ CREATE TABLE idem.history (
 );
 COMMENT ON TABLE idem.history IS 'every transition of rows whose machine was attached with history, ordered by seq; append-only';
 COMMENT ON COLUMN idem.history.table_schema IS 'schema of the table that the machine was attached to, as it was called then';
-COMMENT ON COLUMN idem.history.row_key IS 'the row''s primary key as an object by column name; the state column is left out where others remain';
+COMMENT ON COLUMN idem.history.column_name IS 'the column that moved, as it was called then';
+COMMENT ON COLUMN idem.history.row_key IS 'the row''s primary key as an object by column name; columns that machines move are left out where others remain';
 COMMENT ON COLUMN idem.history.event IS 'which transition it was; NULL: an insert, or a write that no rule was needed for (exempt role, mode observe)';
 COMMENT ON COLUMN idem.history.from_state IS 'NULL: the row was inserted';
 COMMENT ON COLUMN idem.history.version IS 'the row''s version afterwards, if the table has a version column';
@@ -80,7 +82,7 @@ SELECT machine, state,
 	pg_catalog.min(since) FILTER (WHERE until IS NULL) AS oldest
 FROM (
 	SELECT machine, to_state AS state, at AS since,
-		pg_catalog.lead(at) OVER (PARTITION BY table_schema, table_name, row_key, machine
+		pg_catalog.lead(at) OVER (PARTITION BY table_schema, table_name, column_name, row_key, machine
 			ORDER BY seq) AS until
 	FROM idem.history
 ) AS stay

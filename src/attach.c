@@ -228,6 +228,7 @@ attach_lock_tables(Attachment *attachment)
 	rel = relation_open(attachment->relid, ShareRowExclusiveLock);
 	attach_check_owner(attachment->relid);
 	attach_check_table(rel, true);
+	idem_catalog_check_idle(rel, ShareRowExclusiveLock, "idem_attach()");
 	attachment->partitioned = rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE;
 	attachment->all = find_all_inheritors(attachment->relid,
 										  ShareRowExclusiveLock, NULL);
@@ -260,7 +261,7 @@ attach_check_tables(Attachment *attachment, const IdemMachine *machine)
 {
 	ListCell   *lc;
 
-	foreach(lc, attachment->relids)
+	foreach(lc, attachment->all)
 	{
 		Relation	rel = relation_open(lfirst_oid(lc), NoLock);
 		AttrNumber	attnum = attach_check_column(rel, attachment->column);
@@ -278,9 +279,12 @@ attach_check_tables(Attachment *attachment, const IdemMachine *machine)
 						 errhint("Detach it first with idem_detach()."),
 						 errtablecol(rel, attnum)));
 		}
-		idem_judge_check_guards(rel, machine);
-		if (attachment->history)
-			attach_check_history(rel);
+		if (list_member_oid(attachment->relids, lfirst_oid(lc)))
+		{
+			idem_judge_check_guards(rel, machine);
+			if (attachment->history)
+				attach_check_history(rel);
+		}
 		relation_close(rel, NoLock);
 	}
 }
@@ -436,6 +440,21 @@ static const char *const suffixes[] = {
 	"", "_insert", "_update", "_delete", "_end", "_log_i", "_log_u"
 };
 
+/*
+ * The name of a trigger.  What sees rows after their write sorts before others'
+ * triggers, everything else behind them.
+ */
+static char *
+attach_trigger_name(const char *tag, const char *suffix)
+{
+	char	   *name = psprintf("%s%s", tag, suffix);
+
+	if (strcmp(suffix, "_insert") == 0 || strcmp(suffix, "_update") == 0 ||
+		strcmp(suffix, "_delete") == 0)
+		name[0] = '!';
+	return name;
+}
+
 static bool
 attach_tag_is_free(const Attachment *attachment, const char *tag)
 {
@@ -446,7 +465,7 @@ attach_tag_is_free(const Attachment *attachment, const char *tag)
 		for (int i = 0; i < lengthof(suffixes); i++)
 		{
 			if (OidIsValid(get_trigger_oid(lfirst_oid(lc),
-										   psprintf("%s%s", tag, suffixes[i]),
+										   attach_trigger_name(tag, suffixes[i]),
 										   true)))
 				return false;
 		}
@@ -483,8 +502,8 @@ attach_create(const Attachment *attachment, Oid relid, const char *suffix,
 
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "CREATE TRIGGER %s %s ON %s %s EXECUTE FUNCTION %s.%s(%s, %s, %s, %s)",
-					 quote_identifier(psprintf("%s%s", attachment->tag,
-											   suffix)),
+					 quote_identifier(attach_trigger_name(attachment->tag,
+														  suffix)),
 					 when, attach_table_name(relid), how, attachment->schema,
 					 function, quote_literal_cstr(attachment->machine),
 					 quote_literal_cstr(attach_options(attachment,
@@ -498,40 +517,47 @@ static void
 attach_create_triggers(const Attachment *attachment, Oid relid)
 {
 	const char *column = quote_identifier(attachment->column);
+	const char *schema = attachment->schema;
 	char	   *new_row = psprintf("FOR EACH ROW WHEN (NEW.%s IS NOT NULL OR true)",
 								   column);
 	char	   *old_row = psprintf("FOR EACH ROW WHEN (OLD.%s IS NOT NULL OR true)",
 								   column);
-	char	   *not_initial = psprintf("FOR EACH ROW WHEN (%s.idem_not_initial(NEW.%s, %s))",
-									   attachment->schema, column,
+	char	   *each_row = psprintf("%s.idem_each_row(NEW.%s, %s::pg_catalog.regclass)",
+									schema, column,
+									quote_literal_cstr(attach_table_name(relid)));
+	char	   *not_initial = psprintf("%s.idem_not_initial(NEW.%s, %s)",
+									   schema, column,
 									   quote_literal_cstr(attachment->machine));
+	bool		dynamic = attachment->history && !attachment->partitioned;
 
 	attach_create(attachment, relid, "", "BEFORE UPDATE", new_row,
 				  "idem_guard");
 	attach_create(attachment, relid, "_insert", "AFTER INSERT",
-				  attachment->partitioned ||
-				  (attachment->rowwise && attachment->history) ?
-				  new_row : not_initial, "idem_guard");
+				  attachment->partitioned ? new_row :
+				  psprintf(dynamic ? "FOR EACH ROW WHEN (%s OR %s)" :
+						   "FOR EACH ROW WHEN (%s)", not_initial, each_row),
+				  "idem_guard");
 	if (attachment->partitioned || strcmp(attachment->on_delete, "any") != 0)
 		attach_create(attachment, relid, "_delete", "AFTER DELETE", old_row,
 					  "idem_guard");
-	if (attachment->rowwise)
+	if (dynamic)
+	{
+		attach_create(attachment, relid, "_update", "AFTER UPDATE",
+					  psprintf("FOR EACH ROW WHEN (%s)", each_row),
+					  "idem_guard");
+		attach_create(attachment, relid, "_log_u", "AFTER UPDATE",
+					  "REFERENCING OLD TABLE AS idem_old NEW TABLE AS idem_new FOR EACH STATEMENT",
+					  "idem_history_changed");
+		attach_create(attachment, relid, "_log_i", "AFTER INSERT",
+					  "REFERENCING NEW TABLE AS idem_new FOR EACH STATEMENT",
+					  "idem_history_changed");
+	}
+	else if (attachment->rowwise)
 		attach_create(attachment, relid, "_update", "AFTER UPDATE", new_row,
 					  "idem_guard");
-	else
-	{
+	if (dynamic || !attachment->rowwise)
 		attach_create(attachment, relid, "_end", "AFTER UPDATE",
 					  "FOR EACH STATEMENT", "idem_guard");
-		if (attachment->history)
-		{
-			attach_create(attachment, relid, "_log_u", "AFTER UPDATE",
-						  "REFERENCING OLD TABLE AS idem_old NEW TABLE AS idem_new FOR EACH STATEMENT",
-						  "idem_history_changed");
-			attach_create(attachment, relid, "_log_i", "AFTER INSERT",
-						  "REFERENCING NEW TABLE AS idem_new FOR EACH STATEMENT",
-						  "idem_history_changed");
-		}
-	}
 }
 
 /*
@@ -736,6 +762,7 @@ idem_detach(PG_FUNCTION_ARGS)
 	attach_check_owner(relid);
 	rel = relation_open(relid, AccessExclusiveLock);
 	attach_check_owner(relid);
+	idem_catalog_check_idle(rel, AccessExclusiveLock, "idem_detach()");
 	tag = detach_find_tag(rel, column);
 	if (tag == NULL)
 		ereport(ERROR,

@@ -18,6 +18,7 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/tableam.h"
 #include "catalog/dependency.h"
 #include "catalog/indexing.h"
 #include "catalog/partition.h"
@@ -305,16 +306,23 @@ table_parent(Oid relid)
  * The topmost of the table's ancestors that has the binding.
  */
 static Oid
-binding_root(Relation rel, const IdemBinding *binding)
+binding_root(Relation rel, const Trigger *trigger, const IdemBinding *binding)
 {
 	Oid			root = RelationGetRelid(rel);
 
-	if (rel->rd_rel->relispartition)
+	if (trigger->tgisclone)
 	{
+		/* none while it is being detached concurrently */
 		List	   *ancestors = get_partition_ancestors(root);
 
-		/* none while it is being detached concurrently */
-		return ancestors != NIL ? llast_oid(ancestors) : root;
+		for (int i = list_length(ancestors) - 1; i >= 0; i--)
+		{
+			Oid			ancestor = list_nth_oid(ancestors, i);
+
+			if (OidIsValid(get_trigger_oid(ancestor, trigger->tgname, true)))
+				return ancestor;
+		}
+		return root;
 	}
 	if (binding->child)
 	{
@@ -340,16 +348,62 @@ trigger_fires(const Trigger *trigger, int16 timing, int16 event)
 }
 
 /*
+ * Whether it could write the table again, or what a foreign key does with
+ * another that could, between the write of a row and the statement's end.
+ */
+static bool
+trigger_comes_between(const Trigger *trigger)
+{
+	if (trigger->tgenabled == TRIGGER_DISABLED ||
+		!TRIGGER_FOR_AFTER(trigger->tgtype) ||
+		!(TRIGGER_FOR_INSERT(trigger->tgtype) ||
+		  TRIGGER_FOR_UPDATE(trigger->tgtype)))
+		return false;
+	switch (trigger->tgfoid)
+	{
+		case F_RI_FKEY_CHECK_INS:
+		case F_RI_FKEY_CHECK_UPD:
+		case F_RI_FKEY_NOACTION_UPD:
+		case F_RI_FKEY_RESTRICT_UPD:
+		case F_UNIQUE_KEY_RECHECK:
+			return false;
+	}
+	return !idem_trigger_is_ours(trigger->tgfoid, NULL);
+}
+
+/*
+ * Whether the history of the table's rows must be written row by row: a
+ * statement may name another table and reach this one's rows, or others, or
+ * somebody's trigger may move a row on before the statement ends.
+ */
+static bool
+table_is_each_row(Relation rel)
+{
+	if (rel->rd_rel->relkind != RELKIND_RELATION ||
+		rel->rd_tableam != GetHeapamTableAmRoutine() ||
+		rel->rd_rel->relispartition || rel->rd_rel->relhassubclass ||
+		OidIsValid(table_parent(RelationGetRelid(rel))))
+		return true;
+	for (int i = 0; rel->trigdesc != NULL && i < rel->trigdesc->numtriggers; i++)
+	{
+		if (trigger_comes_between(&rel->trigdesc->triggers[i]))
+			return true;
+	}
+	return false;
+}
+
+/*
  * Fills in a binding from its trigger, the i-th of the relation.
  */
 static void
-binding_read(Relation rel, int i, IdemBinding *binding)
+binding_read(Relation rel, int i, IdemTable *table, IdemBinding *binding)
 {
 	TriggerDesc *desc = rel->trigdesc;
 	Trigger    *trigger = &desc->triggers[i];
 	Form_pg_attribute column;
 
 	memset(binding, 0, sizeof(IdemBinding));
+	binding->table = table;
 	binding->trigger = trigger->tgoid;
 	binding->trigger_name = pstrdup(trigger->tgname);
 	binding->machine = pstrdup(trigger->tgargs[IDEM_ARG_MACHINE]);
@@ -372,7 +426,11 @@ binding_read(Relation rel, int i, IdemBinding *binding)
 	binding->kind = idem_state_kind(column->atttypid, column->atttypmod,
 									&binding->base_type, &binding->typmod);
 	binding_read_options(binding);
-	binding->root = binding_root(rel, binding);
+	binding->root = binding_root(rel, trigger, binding);
+
+	/* without history nothing but the proof is asked by row */
+	if (binding->history && table->each_row)
+		binding->rowwise = true;
 
 	/* PostgreSQL fires triggers of one kind in the order they stand here */
 	for (int j = 0; j < desc->numtriggers; j++)
@@ -383,7 +441,8 @@ binding_read(Relation rel, int i, IdemBinding *binding)
 			trigger_fires(other, TRIGGER_TYPE_BEFORE, TRIGGER_TYPE_UPDATE) &&
 			!idem_trigger_is_ours(other->tgfoid, NULL))
 			binding->overruled = true;
-		if (trigger_fires(other, TRIGGER_TYPE_AFTER, TRIGGER_TYPE_UPDATE) &&
+		if (!binding->history &&
+			trigger_fires(other, TRIGGER_TYPE_AFTER, TRIGGER_TYPE_UPDATE) &&
 			other->tgfoid == trigger->tgfoid &&
 			other->tgnargs == IDEM_NARGS &&
 			strcmp(other->tgargs[IDEM_ARG_TAG], binding->tag) == 0)
@@ -406,6 +465,7 @@ table_read(Relation rel)
 	kept->table.relid = RelationGetRelid(rel);
 	kept->table.context = context;
 	kept->table.bindings = palloc(Max(n, 1) * sizeof(IdemBinding));
+	kept->table.each_row = table_is_each_row(rel);
 	for (int i = 0; i < n; i++)
 	{
 		const Trigger *trigger = &rel->trigdesc->triggers[i];
@@ -413,7 +473,8 @@ table_read(Relation rel)
 		if (trigger_fires(trigger, TRIGGER_TYPE_BEFORE, TRIGGER_TYPE_UPDATE) &&
 			trigger->tgnargs == IDEM_NARGS &&
 			idem_trigger_is_ours(trigger->tgfoid, "idem_guard"))
-			binding_read(rel, i, &kept->table.bindings[kept->table.nbindings++]);
+			binding_read(rel, i, &kept->table,
+						 &kept->table.bindings[kept->table.nbindings++]);
 	}
 	MemoryContextSwitchTo(former);
 	return kept;

@@ -65,14 +65,16 @@ typedef struct IdemBinding
 	const char **exempt;
 	bool		has_keep;
 	Interval	keep;
-	bool		rowwise;		/* a trigger after the update of a row too */
+	bool		rowwise;		/* what was decided is asked for after the row */
 	bool		overruled;		/* a trigger before the update comes later */
+	struct IdemTable *table;	/* that it is one of */
 	struct IdemPlans *plans;	/* judge.c's own */
 } IdemBinding;
 
 typedef struct IdemTable
 {
 	Oid			relid;
+	bool		each_row;		/* history is not written by statement */
 	int			nbindings;
 	IdemBinding *bindings;
 	MemoryContext context;

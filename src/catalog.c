@@ -14,16 +14,20 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/table.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "commands/sequence.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/syscache.h"
 
 #include "catalog.h"
+#include "errors.h"
 
 static const char *const relation_names[IDEM_NRELATIONS] = {
 	[IDEM_REL_KEY] = "key",
@@ -178,4 +182,35 @@ idem_catalog_restore(const IdemIdentity *saved)
 {
 	AtEOXact_GUC(false, saved->guc_level);
 	SetUserIdAndSecContext(saved->userid, saved->sec_context);
+}
+
+/*
+ * Locks partitions and children, and refuses where a statement of this session is at
+ * work in any of the tables: it fires the triggers that there were when it
+ * began.
+ */
+void
+idem_catalog_check_idle(Relation root, LOCKMODE lockmode, const char *function)
+{
+	List	   *relids = find_all_inheritors(RelationGetRelid(root),
+											 lockmode, NULL);
+	ListCell   *lc;
+
+	foreach(lc, relids)
+	{
+		Relation	rel = table_open(lfirst_oid(lc), NoLock);
+
+		/* we have it open, and the root twice */
+		if (rel->rd_refcnt > (lfirst_oid(lc) == RelationGetRelid(root) ? 2 : 1))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 errmsg("table \"%s\" is in use by a statement of this session",
+							RelationGetRelationName(rel)),
+					 errhint("Call %s in a statement of its own, while no cursor is open on the table.",
+							 function),
+					 errtable(rel),
+					 errhidestmt(true)));
+		table_close(rel, NoLock);
+	}
+	list_free(relids);
 }

@@ -6,6 +6,8 @@
 #define IDEM_CATALOG_H
 
 #include "postgres_ext.h"
+#include "storage/lockdefs.h"
+#include "utils/relcache.h"
 
 /* relations in the fixed schema "idem" */
 typedef enum IdemRelation
@@ -42,5 +44,7 @@ extern int64 idem_catalog_draw_fence(int64 former);
 extern uint64 idem_catalog_epoch(IdemRelation which);
 extern void idem_catalog_become(Oid owner, IdemIdentity *saved);
 extern void idem_catalog_restore(const IdemIdentity *saved);
+extern void idem_catalog_check_idle(Relation root, LOCKMODE lockmode,
+									const char *function);
 
 #endif							/* IDEM_CATALOG_H */

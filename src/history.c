@@ -47,6 +47,7 @@
 
 #include "catalog.h"
 #include "compat.h"
+#include "decision.h"
 #include "errors.h"
 #include "history.h"
 #include "machine_cache.h"
@@ -81,22 +82,32 @@ typedef struct HistoryNote
 
 /* in TopTransactionContext */
 static note_hash * notes = NULL;
-static MemoryContext notes_context = NULL;
-static char *last_event = NULL;
 static int	deepest_note = 0;	/* no note has a higher nestlevel */
 
+static bool
+history_is_state(const IdemTable *table, AttrNumber column)
+{
+	for (int i = 0; i < table->nbindings; i++)
+	{
+		if (table->bindings[i].column == column)
+			return true;
+	}
+	return false;
+}
+
 /*
- * The key that names rows in the history: the primary key without the state
- * column, unless nothing would be left.  The result may be the argument.
+ * The key that names rows in the history: the primary key without the columns
+ * that machines move, unless nothing would be left.  The result may be the
+ * argument.
  */
 IdemTarget *
-idem_history_key(IdemTarget *target, AttrNumber state_column)
+idem_history_key(IdemTarget *target, const IdemTable *table)
 {
 	IdemTarget *key;
 	int			n = 0;
 
 	for (int i = 0; i < target->nkeys; i++)
-		n += target->attnums[i] != state_column;
+		n += !history_is_state(table, target->attnums[i]);
 	if (n == target->nkeys || n == 0)
 		return target;
 
@@ -108,7 +119,7 @@ idem_history_key(IdemTarget *target, AttrNumber state_column)
 	key->nkeys = 0;
 	for (int i = 0; i < target->nkeys; i++)
 	{
-		if (target->attnums[i] == state_column)
+		if (history_is_state(table, target->attnums[i]))
 			continue;
 		key->attnums[key->nkeys] = target->attnums[i];
 		key->columns[key->nkeys] = target->columns[i];
@@ -132,7 +143,7 @@ history_find_key(Relation rel, const IdemBinding *binding)
 						   binding->machine),
 				 errhint("Add a primary key, or detach the machine."),
 				 errtable(rel)));
-	return idem_history_key(target, binding->column);
+	return idem_history_key(target, binding->table);
 }
 
 /*
@@ -240,20 +251,13 @@ history_note(Relation rel, HeapTuple old_tuple, HeapTuple new_tuple,
 
 	if (notes == NULL)
 	{
-		notes_context = AllocSetContextCreate(TopTransactionContext,
-											  "idem history notes",
-											  ALLOCSET_DEFAULT_SIZES);
-		last_event = NULL;
 		deepest_note = 0;
-		notes = note_create(notes_context, 64, NULL);
+		notes = note_create(TopTransactionContext, 64, NULL);
 	}
 	note = note_insert(notes,
 					   history_hash(key, desc, binding, idem_taken_depth(),
 									values, from, to), &found);
-	if (event != NULL &&
-		(last_event == NULL || strcmp(last_event, event) != 0))
-		last_event = MemoryContextStrdup(notes_context, event);
-	note->event = event != NULL ? last_event : NULL;
+	note->event = idem_decision_event(event);
 	note->intent = intent;
 	note->nestlevel = GetCurrentTransactionNestLevel();
 	deepest_note = Max(deepest_note, note->nestlevel);
@@ -504,6 +508,8 @@ history_changed(TriggerData *trigdata, IdemTable *table)
 	int			new_pointer;
 	int			old_pointer = 0;
 
+	if (binding->rowwise)
+		return;
 	history_begin(&history, rel, binding);
 	history.writer = idem_history_open(binding);
 	row_context = AllocSetContextCreate(CurrentMemoryContext,
@@ -626,26 +632,71 @@ idem_history_protect(PG_FUNCTION_ARGS)
 
 /*
  * Whether the caller may read about the row: the table's rows are his to
- * select, and where policies hide some from him, this one is not.
+ * select, and where policies hide some from him, this one is not.  The id
+ * becomes the row's own, which may be equal and print otherwise.
  */
 static bool
-history_may_read(IdemTarget *target, Datum *values)
+history_find_row(IdemTarget *target, Datum *values)
 {
 	AclResult	result = pg_class_aclcheck(target->relid, GetUserId(),
 										   ACL_SELECT);
+	StringInfoData columns;
 
 	if (result != ACLCHECK_OK)
 		aclcheck_error(result,
 					   get_relkind_objtype(get_rel_relkind(target->relid)),
 					   target->table);
-	if (check_enable_rls(target->relid, InvalidOid, true) != RLS_ENABLED)
-		return true;
-	if (SPI_execute_snapshot(idem_target_plan(target, "SELECT FROM", "", "",
-											  0, NULL), values, NULL,
+	initStringInfo(&columns);
+	appendStringInfoString(&columns, "SELECT ");
+	for (int i = 0; i < target->nkeys; i++)
+		appendStringInfo(&columns, "%st.%s", i > 0 ? ", " : "",
+						 quote_identifier(target->columns[i]));
+	appendStringInfoString(&columns, " FROM");
+	if (SPI_execute_snapshot(idem_target_plan(target, columns.data, "", "", 0,
+											  NULL), values, NULL,
 							 InvalidSnapshot, InvalidSnapshot, true, false,
 							 1) < 0)
 		elog(ERROR, "could not look for the row");
-	return SPI_processed > 0;
+	if (SPI_processed == 0)
+		return check_enable_rls(target->relid, InvalidOid, true) != RLS_ENABLED;
+	for (int i = 0; i < target->nkeys; i++)
+	{
+		bool		isnull;
+
+		values[i] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
+								  i + 1, &isnull);
+	}
+	return true;
+}
+
+/*
+ * The tables under whose names the row's history may be: its own, and those
+ * that machines were attached to above it.
+ */
+static void
+history_names(const IdemTable *table, Datum *schemas, Datum *names)
+{
+	ArrayBuildState *all_schemas = NULL;
+	ArrayBuildState *all_names = NULL;
+
+	for (int i = -1; i < table->nbindings; i++)
+	{
+		Oid			relid = i < 0 ? table->relid : table->bindings[i].root;
+		bool		again = i >= 0 && relid == table->relid;
+
+		for (int j = 0; j < i && !again; j++)
+			again = table->bindings[j].root == relid;
+		if (again)
+			continue;
+		all_schemas = accumArrayResult(all_schemas,
+									   CStringGetTextDatum(get_namespace_name(get_rel_namespace(relid))),
+									   false, TEXTOID, CurrentMemoryContext);
+		all_names = accumArrayResult(all_names,
+									 CStringGetTextDatum(get_rel_name(relid)),
+									 false, TEXTOID, CurrentMemoryContext);
+	}
+	*schemas = makeArrayResult(all_schemas, CurrentMemoryContext);
+	*names = makeArrayResult(all_names, CurrentMemoryContext);
 }
 
 /*
@@ -658,15 +709,16 @@ idem_history(PG_FUNCTION_ARGS)
 	"SELECT h.* FROM idem.history AS h"
 	" WHERE h.row_hash OPERATOR(pg_catalog.=) $4"
 	" AND h.row_key OPERATOR(pg_catalog.=) $1"
-	" AND h.table_schema OPERATOR(pg_catalog.=) $2"
-	" AND h.table_name OPERATOR(pg_catalog.=) $3"
+	" AND EXISTS (SELECT FROM ROWS FROM (pg_catalog.unnest($2),"
+	" pg_catalog.unnest($3)) AS t (table_schema, table_name)"
+	" WHERE h.table_schema OPERATOR(pg_catalog.=) t.table_schema"
+	" AND h.table_name OPERATOR(pg_catalog.=) t.table_name)"
 	" ORDER BY h.seq";
-	static const Oid types[] = {JSONBOID, TEXTOID, TEXTOID, INT8OID};
+	static const Oid types[] = {JSONBOID, TEXTARRAYOID, TEXTARRAYOID, INT8OID};
 	static SPIPlanPtr plan = NULL;
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	IdemTarget *target;
 	IdemTarget *key;
-	Oid			root;
 	Relation	rel;
 	IdemTable  *table;
 	Datum		values[IDEM_TARGET_MAXKEYS];
@@ -679,12 +731,11 @@ idem_history(PG_FUNCTION_ARGS)
 				 errmsg("argument \"table_name\" is missing"),
 				 errhidestmt(true)));
 	target = idem_target_open(PG_GETARG_OID(0), AccessShareLock);
-	root = target->relid;
 	idem_target_take_id(target, fcinfo, 1, values);
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 
 	SPI_connect();
-	if (!history_may_read(target, values))
+	if (!history_find_row(target, values))
 	{
 		SPI_finish();
 		PG_RETURN_NULL();
@@ -692,25 +743,16 @@ idem_history(PG_FUNCTION_ARGS)
 
 	rel = table_open(target->relid, NoLock);
 	table = idem_table_get(rel, CurrentMemoryContext);
-	key = target;
-	for (int i = 0; i < table->nbindings; i++)
+	key = idem_history_key(target, table);
+	for (int i = 0, n = 0; i < target->nkeys && n < key->nkeys; i++)
 	{
-		key = idem_history_key(key, table->bindings[i].column);
-		root = table->bindings[i].root;
-	}
-	if (key != target)
-	{
-		for (int i = 0, n = 0; i < target->nkeys; i++)
-		{
-			if (n < key->nkeys && key->attnums[n] == target->attnums[i])
-				values[n++] = values[i];
-		}
+		if (key->attnums[n] == target->attnums[i])
+			values[n++] = values[i];
 	}
 	table_close(rel, NoLock);
 
 	args[0] = JsonbPGetDatum(idem_target_print(key, values));
-	args[1] = CStringGetTextDatum(get_namespace_name(get_rel_namespace(root)));
-	args[2] = CStringGetTextDatum(get_rel_name(root));
+	history_names(table, &args[1], &args[2]);
 	args[3] = Int64GetDatum(idem_history_hash(key, values,
 											  DatumGetJsonbP(args[0])));
 	idem_catalog_become(idem_catalog_owner(IDEM_REL_HISTORY), &saved);
@@ -738,8 +780,6 @@ history_transaction_ends(XactEvent event, void *arg)
 	{
 		/* the memory goes with the transaction */
 		notes = NULL;
-		notes_context = NULL;
-		last_event = NULL;
 	}
 }
 

@@ -39,6 +39,6 @@ extern void idem_history_init(void);
 extern int64 idem_history_hash(const IdemTarget *key, const Datum *values,
 							   Jsonb *row_key);
 extern IdemTarget *idem_history_key(IdemTarget *target,
-									AttrNumber state_column);
+									const IdemTable *table);
 
 #endif							/* IDEM_HISTORY_H */

@@ -55,6 +55,7 @@ enum
 	COL_SEQ,
 	COL_TABLE_SCHEMA,
 	COL_TABLE_NAME,
+	COL_COLUMN_NAME,
 	COL_ROW_KEY,
 	COL_MACHINE,
 	COL_EVENT,
@@ -75,6 +76,7 @@ static const Oid column_types[NCOLUMNS] = {
 	[COL_SEQ] = INT8OID,
 	[COL_TABLE_SCHEMA] = TEXTOID,
 	[COL_TABLE_NAME] = TEXTOID,
+	[COL_COLUMN_NAME] = TEXTOID,
 	[COL_ROW_KEY] = JSONBOID,
 	[COL_MACHINE] = TEXTOID,
 	[COL_EVENT] = TEXTOID,
@@ -91,10 +93,10 @@ static const Oid column_types[NCOLUMNS] = {
 };
 
 static const char insert_statement[] =
-"INSERT INTO idem.history (seq, table_schema, table_name, row_key, machine,"
-" event, from_state, to_state, version, role_name, actor, key, context, at,"
-" expires_at, row_hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,"
-" $12, $13, $14, $15, $16)";
+"INSERT INTO idem.history (seq, table_schema, table_name, column_name,"
+" row_key, machine, event, from_state, to_state, version, role_name, actor,"
+" key, context, at, expires_at, row_hash) VALUES ($1, $2, $3, $4, $5, $6, $7,"
+" $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
 
 /* labels come again and again */
 typedef struct Label
@@ -183,6 +185,8 @@ idem_history_open(const IdemBinding *binding)
 				CStringGetTextDatum(get_namespace_name(get_rel_namespace(binding->root))));
 	history_set(writer, COL_TABLE_NAME,
 				CStringGetTextDatum(get_rel_name(binding->root)));
+	history_set(writer, COL_COLUMN_NAME,
+				CStringGetTextDatum(NameStr(binding->column_name)));
 	history_set(writer, COL_MACHINE, CStringGetTextDatum(binding->machine));
 	history_set(writer, COL_ROLE_NAME,
 				CStringGetTextDatum(GetUserNameFromId(GetUserId(), false)));

@@ -116,37 +116,6 @@ attach_check_table(Relation rel)
 }
 
 /*
- * Locks the partitions, and refuses where a statement of this session is at
- * work in any of the tables: it fires the triggers that there were when it
- * began.
- */
-static void
-attach_check_idle(Relation root, LOCKMODE lockmode, const char *function)
-{
-	List	   *relids = find_all_inheritors(RelationGetRelid(root),
-											 lockmode, NULL);
-	ListCell   *lc;
-
-	foreach(lc, relids)
-	{
-		Relation	rel = table_open(lfirst_oid(lc), NoLock);
-
-		/* we have it open, and the root twice */
-		if (rel->rd_refcnt > (lfirst_oid(lc) == RelationGetRelid(root) ? 2 : 1))
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("table \"%s\" is in use by a statement of this session",
-							RelationGetRelationName(rel)),
-					 errhint("Call %s in a statement of its own, while no cursor is open on the table.",
-							 function),
-					 errtable(rel),
-					 errhidestmt(true)));
-		table_close(rel, NoLock);
-	}
-	list_free(relids);
-}
-
-/*
  * The clause that names the key's columns, after checking them.
  */
 static char *
@@ -346,7 +315,7 @@ idem_attach_once(PG_FUNCTION_ARGS)
 	when = attach_when_clause(rel, PG_GETARG_ARRAYTYPE_P(1));
 	scope = attach_scope(rel, IDEM_ARG_TEXT(2));
 	schema = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
-	attach_check_idle(rel, ATTACH_LOCK, "idem_attach_once()");
+	idem_catalog_check_idle(rel, ATTACH_LOCK, "idem_attach_once()");
 	attach_create_triggers(rel, schema, when, scope,
 						   attach_ttl(IDEM_ARG_INTERVAL(3)));
 	CommandCounterIncrement();
@@ -407,7 +376,7 @@ idem_detach_once(PG_FUNCTION_ARGS)
 				 errdetail("idem_attach_once() was not called for it, or for the root of its partitions instead."),
 				 errtable(rel),
 				 errhidestmt(true)));
-	attach_check_idle(rel, AccessExclusiveLock, "idem_detach_once()");
+	idem_catalog_check_idle(rel, AccessExclusiveLock, "idem_detach_once()");
 	detach_tell_scope(rel, scope);
 	relation_close(rel, NoLock);
 

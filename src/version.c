@@ -26,6 +26,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
+#include "catalog.h"
 #include "compat.h"
 #include "errors.h"
 #include "registry.h"
@@ -329,6 +330,8 @@ idem_attach_version(PG_FUNCTION_ARGS)
 				 errhidestmt(true),
 				 errtablecol(rel, version.column)));
 
+	idem_catalog_check_idle(rel, ShareRowExclusiveLock,
+							"idem_attach_version()");
 	initStringInfo(&statement);
 	appendStringInfo(&statement, "CREATE TRIGGER %s BEFORE UPDATE ON %s FOR EACH ROW",
 					 quote_identifier(version_choose_name(rel, schema)),
@@ -365,6 +368,8 @@ idem_detach_version(PG_FUNCTION_ARGS)
 						RelationGetRelationName(rel)),
 				 errhidestmt(true),
 				 errtable(rel)));
+	idem_catalog_check_idle(rel, ShareRowExclusiveLock,
+							"idem_detach_version()");
 	statement = psprintf("DROP TRIGGER %s ON %s",
 						 quote_identifier(version.trigger_name),
 						 version_qualified_name(rel));

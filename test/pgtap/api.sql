@@ -67,6 +67,7 @@ INSERT INTO expected VALUES
 ('idem_attach', 'machine text, table_name regclass, column_name name, history boolean DEFAULT false, events_only boolean DEFAULT false, on_delete text DEFAULT ''any''::text, exempt name[] DEFAULT NULL::name[], accept_existing boolean DEFAULT false, validate boolean DEFAULT true, mode text DEFAULT ''enforce''::text, keep interval DEFAULT NULL::interval', 'boolean', 'v', 'u', false),
 ('idem_detach', 'table_name regclass, column_name name', 'boolean', 'v', 'u', false),
 ('idem_not_initial', 'value "any", machine text', 'boolean', 's', 'u', false),
+('idem_each_row', 'value "any", table_name regclass', 'boolean', 's', 'u', false),
 ('idem_attach_version', 'table_name regclass, column_name name, mode text DEFAULT ''read''::text, strict boolean DEFAULT false, retryable boolean DEFAULT false, ignore name[] DEFAULT NULL::name[]', 'boolean', 'v', 'u', false),
 ('idem_detach_version', 'table_name regclass', 'boolean', 'v', 'u', false),
 ('idem_fire', 'table_name regclass, id "any", event text, version bigint DEFAULT NULL::bigint, key text DEFAULT NULL::text, context jsonb DEFAULT NULL::jsonb, machine text DEFAULT NULL::text', 'idem_fired', 'v', 'u', false),
@@ -138,7 +139,7 @@ SELECT is(pg_temp.columns('fired'), 'outcome text, from_state text, to_state tex
 SELECT is(pg_temp.columns('fired_many'), 'id text, outcome text, from_state text, to_state text, version bigint', 'columns of idem_fire_many');
 SELECT is(pg_temp.columns('allowed'), 'event text, to_state text', 'columns of idem_allowed');
 SELECT is(pg_temp.columns('tick'), 'table_name text, row_key jsonb, event text, outcome text', 'columns of idem_tick');
-SELECT is(pg_temp.columns('idem.history'), 'seq bigint, table_schema text, table_name text, row_key jsonb, machine text, event text, from_state text, to_state text, version bigint, role_name text, actor text, key text, context jsonb, at timestamp with time zone, expires_at timestamp with time zone, row_hash bigint', 'columns of idem.history');
+SELECT is(pg_temp.columns('idem.history'), 'seq bigint, table_schema text, table_name text, column_name text, row_key jsonb, machine text, event text, from_state text, to_state text, version bigint, role_name text, actor text, key text, context jsonb, at timestamp with time zone, expires_at timestamp with time zone, row_hash bigint', 'columns of idem.history');
 SELECT is(pg_temp.columns('sweep'), 'kind text, removed bigint', 'columns of idem_sweep');
 
 -- Everything public is commented.

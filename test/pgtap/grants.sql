@@ -46,7 +46,7 @@ SELECT 'operator', unnest(ARRAY['idem_forget', 'idem_reopen', 'idem_import',
 	'idem_import_many', 'idem_sweep', 'idem_fence_advance', 'idem_define', 'idem_export',
 	'idem_attach_once', 'idem_detach_once', 'idem_once_row',
 	'idem_attach_version', 'idem_detach_version', 'idem_rowversion',
-	'idem_attach', 'idem_detach', 'idem_verify', 'idem_guard', 'idem_not_initial',
+	'idem_attach', 'idem_detach', 'idem_verify', 'idem_guard', 'idem_not_initial', 'idem_each_row',
 	'idem_history_changed', 'idem_tick',
 	'idem_lease_break', 'idem_attach_fence', 'idem_detach_fence', 'idem_fence_check'])
 UNION ALL

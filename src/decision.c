@@ -1,0 +1,207 @@
+/*
+ * decision.c
+ *	  What the guard decided for a row, until the row is written.
+ *
+ * Decided before the update, asked for by the row trigger after it.  Kept in
+ * the transaction's memory, not in the statement's: a foreign key's action is
+ * a statement of its own, whose triggers after the update fire in the one that
+ * it belongs to.
+ *
+ * A decision is found by the trigger that made it, which is one relation's and
+ * one binding's, and by the position of the row version that is replaced.
+ * Nobody replaces a version twice, unless the first time was rolled back, and
+ * decisions of a subtransaction that fails go with it.  The one for a row that
+ * a later trigger suppressed stays, until the next one for the row takes its
+ * place.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "common/hashfn.h"
+#include "utils/memutils.h"
+
+#include "decision.h"
+
+typedef struct DecisionKey
+{
+	Oid			trigger;
+	ItemPointerData tid;
+}			DecisionKey;
+
+typedef struct Decision
+{
+	DecisionKey key;
+	char		status;			/* simplehash's own */
+	int			nestlevel;		/* of subtransactions */
+	IdemDecision decision;
+}			Decision;
+
+static inline uint32
+decision_hash_key(DecisionKey key)
+{
+	uint32		h = key.trigger * 0x27D4EB2Fu;
+
+	h ^= ItemPointerGetBlockNumberNoCheck(&key.tid) * 0x9E3779B1u;
+	h ^= ItemPointerGetOffsetNumberNoCheck(&key.tid) * 0x85EBCA6Bu;
+	h ^= h >> 15;
+	return h * 0xC2B2AE35u;
+}
+
+static inline bool
+decision_same_key(DecisionKey a, DecisionKey b)
+{
+	return a.trigger == b.trigger && ItemPointerEquals(&a.tid, &b.tid);
+}
+
+#define SH_PREFIX decision
+#define SH_ELEMENT_TYPE Decision
+#define SH_KEY_TYPE DecisionKey
+#define SH_KEY key
+#define SH_HASH_KEY(tb, k) decision_hash_key(k)
+#define SH_EQUAL(tb, a, b) decision_same_key(a, b)
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+/* all in TopTransactionContext */
+static decision_hash *decisions = NULL;
+static int	deepest = 0;		/* no decision has a higher nestlevel */
+static const char **events = NULL;
+static int	nevents = 0;
+static int	events_room = 0;
+
+/*
+ * An event's name that stays until the transaction ends: the machine may be
+ * compiled anew before.
+ */
+const char *
+idem_decision_event(const char *event)
+{
+	if (event == NULL)
+		return NULL;
+	for (int i = nevents - 1; i >= 0; i--)
+	{
+		if (strcmp(events[i], event) == 0)
+			return events[i];
+	}
+	if (nevents == events_room)
+	{
+		int			room = Max(8, 2 * events_room);
+
+		if (events == NULL)
+			events = MemoryContextAlloc(TopTransactionContext,
+										room * sizeof(char *));
+		else
+			events = repalloc(events, room * sizeof(char *));
+		events_room = room;
+	}
+	events[nevents] = MemoryContextStrdup(TopTransactionContext, event);
+	return events[nevents++];
+}
+
+/*
+ * Keeps a copy; of the image too.
+ */
+void
+idem_decision_keep(Oid trigger, ItemPointer tid, const IdemDecision * decision)
+{
+	MemoryContext caller = MemoryContextSwitchTo(TopTransactionContext);
+	DecisionKey key;
+	Decision   *kept;
+	bool		found;
+
+	if (decisions == NULL)
+	{
+		decisions = decision_create(TopTransactionContext, 64, NULL);
+		deepest = 0;
+	}
+	memset(&key, 0, sizeof(key));
+	key.trigger = trigger;
+	key.tid = *tid;
+	kept = decision_insert(decisions, key, &found);
+	if (found && kept->decision.image != NULL)
+		heap_freetuple(kept->decision.image);
+	kept->nestlevel = GetCurrentTransactionNestLevel();
+	kept->decision.to = decision->to;
+	kept->decision.event = idem_decision_event(decision->event);
+	kept->decision.image = decision->image != NULL ?
+		heap_copytuple(decision->image) : NULL;
+	deepest = Max(deepest, kept->nestlevel);
+	MemoryContextSwitchTo(caller);
+}
+
+/*
+ * Takes it out; the image is the caller's to free.  False if there is none.
+ */
+bool
+idem_decision_take(Oid trigger, ItemPointer tid, IdemDecision * decision)
+{
+	DecisionKey key;
+	Decision   *kept;
+
+	if (decisions == NULL)
+		return false;
+	memset(&key, 0, sizeof(key));
+	key.trigger = trigger;
+	key.tid = *tid;
+	kept = decision_lookup(decisions, key);
+	if (kept == NULL)
+		return false;
+	*decision = kept->decision;
+	decision_delete(decisions, key);
+	return true;
+}
+
+static void
+decision_transaction_ends(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
+		event == XACT_EVENT_PREPARE || event == XACT_EVENT_PARALLEL_COMMIT ||
+		event == XACT_EVENT_PARALLEL_ABORT)
+	{
+		/* the memory goes with the transaction */
+		decisions = NULL;
+		events = NULL;
+		nevents = 0;
+		events_room = 0;
+	}
+}
+
+/*
+ * Decisions of a subtransaction that is undone go.  One that is released has
+ * none left that anybody will ask for.
+ */
+static void
+decision_subtransaction_ends(SubXactEvent event, SubTransactionId mine,
+							 SubTransactionId parent, void *arg)
+{
+	int			level = GetCurrentTransactionNestLevel();
+	decision_iterator iterator;
+	Decision   *kept;
+
+	if (event != SUBXACT_EVENT_ABORT_SUB || decisions == NULL ||
+		decisions->members == 0 || deepest < level)
+		return;
+	decision_start_iterate(decisions, &iterator);
+	while ((kept = decision_iterate(decisions, &iterator)) != NULL)
+	{
+		if (kept->nestlevel < level)
+			continue;
+		if (kept->decision.image != NULL)
+			heap_freetuple(kept->decision.image);
+		decision_delete(decisions, kept->key);
+	}
+	deepest = level - 1;
+}
+
+/*
+ * Registers the callbacks; called once, when the library is loaded.
+ */
+void
+idem_decision_init(void)
+{
+	RegisterXactCallback(decision_transaction_ends, NULL);
+	RegisterSubXactCallback(decision_subtransaction_ends, NULL);
+}

@@ -1,0 +1,56 @@
+/*
+ * guard_call.h
+ *	  What the parts of the guard share: guard.c, guard_decide.c,
+ *	  guard_proof.c, guard_move.c.
+ */
+#ifndef IDEM_GUARD_CALL_H
+#define IDEM_GUARD_CALL_H
+
+#include "commands/trigger.h"
+#include "executor/tuptable.h"
+
+#include "decision.h"
+#include "judge.h"
+#include "taken.h"
+
+/* one trigger of one relation in one statement */
+typedef struct IdemGuardCall
+{
+	IdemJudge  *judge;
+	int			depth;			/* of triggers */
+	Oid			fired_at;		/* where an event names the row */
+	int			warnings;
+	bool		keep_image;		/* what is written may be another row */
+}			IdemGuardCall;
+
+/* guard_decide.c */
+extern int	idem_guard_state(IdemGuardCall * call, TupleTableSlot *slot,
+							 Datum *value, bool *isnull);
+extern char *idem_guard_label(IdemGuardCall * call, Datum value, bool isnull);
+extern bool idem_guard_decide(IdemGuardCall * call, ItemPointer tid,
+							  TupleTableSlot *old_slot,
+							  TupleTableSlot *new_slot,
+							  const Bitmapset *named, IdemDecision * decision,
+							  const IdemIntent **intent);
+extern bool idem_guard_prove(IdemGuardCall * call, ItemPointer tid,
+							 const IdemDecision * kept,
+							 TupleTableSlot *old_slot,
+							 TupleTableSlot *new_slot, IdemDecision * decision,
+							 const IdemIntent **intent);
+extern void idem_guard_insert(IdemGuardCall * call, TupleTableSlot *slot);
+extern void idem_guard_delete(IdemGuardCall * call, TupleTableSlot *slot);
+
+/* guard_proof.c */
+extern void idem_guard_proof_init(void);
+extern bool idem_guard_proof_is_due(void);
+extern void idem_guard_proof_note(IdemGuardCall * call, ItemPointer tid,
+								  const IdemDecision * decision,
+								  HeapTuple new_tuple);
+extern void idem_guard_proof_of_statement(IdemGuardCall * call, Relation rel);
+
+/* guard_move.c */
+extern void idem_guard_move_init(void);
+extern bool idem_guard_leave(IdemGuardCall * call, TriggerData *trigdata);
+extern bool idem_guard_arrive(IdemGuardCall * call, TriggerData *trigdata);
+
+#endif							/* IDEM_GUARD_CALL_H */

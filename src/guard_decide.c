@@ -1,0 +1,340 @@
+/*
+ * guard_decide.c
+ *	  The guard's decisions: whether a write of a row may be.
+ *
+ * In mode observe what would be refused is a warning, and the write passes.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/lsyscache.h"
+
+#include "errors.h"
+#include "guard_call.h"
+#include "machine.h"
+
+/* so many rows are warned of per statement and trigger in observe mode */
+#define MAX_WARNINGS	10
+
+/*
+ * The state in a row, with its label if it has one.
+ */
+int
+idem_guard_state(IdemGuardCall * call, TupleTableSlot *slot, Datum *value, bool *isnull)
+{
+	*value = slot_getattr(slot, call->judge->binding->column, isnull);
+	return idem_binding_state(call->judge->binding, call->judge->machine,
+							  *value, *isnull);
+}
+
+char *
+idem_guard_label(IdemGuardCall * call, Datum value, bool isnull)
+{
+	return isnull ? NULL : idem_binding_label(call->judge->binding, value);
+}
+
+/*
+ * Where the write is not refused but only watched: whether to warn of it too.
+ */
+static int
+guard_elevel(IdemGuardCall * call)
+{
+	if (!call->judge->binding->observe)
+		return ERROR;
+	return ++call->warnings <= MAX_WARNINGS ? WARNING : DEBUG1;
+}
+
+static int
+guard_errcolumn(IdemGuardCall * call)
+{
+	Oid			relid = call->judge->relid;
+
+	err_generic_string(PG_DIAG_SCHEMA_NAME,
+					   get_namespace_name(get_rel_namespace(relid)));
+	err_generic_string(PG_DIAG_TABLE_NAME, get_rel_name(relid));
+	err_generic_string(PG_DIAG_COLUMN_NAME,
+					   NameStr(call->judge->binding->column_name));
+	return 0;
+}
+
+/*
+ * An insert in a state that is not initial.
+ */
+static void
+guard_refuse_insert(IdemGuardCall * call, const char *label)
+{
+	const IdemMachine *machine = call->judge->machine;
+	StringInfoData initial;
+	int			elevel = guard_elevel(call);
+
+	initStringInfo(&initial);
+	for (int i = 0; i < machine->nstates; i++)
+	{
+		if (machine->states[i].initial)
+			appendStringInfo(&initial, "%s\"%s\"", initial.len > 0 ? ", " : "",
+							 machine->states[i].name);
+	}
+
+	if (label == NULL)
+		ereport(elevel,
+				(errcode(ERRCODE_IDEM_CONFLICT),
+				 errmsg("column \"%s\" of table \"%s\" cannot be NULL",
+						NameStr(call->judge->binding->column_name),
+						get_rel_name(call->judge->relid)),
+				 errdetail("It is moved by machine \"%s\".", machine->name),
+				 errhint("A row begins in an initial state: %s.", initial.data),
+				 guard_errcolumn(call),
+				 errhidestmt(true)));
+	else if (idem_machine_state(machine, label, strlen(label)) < 0)
+		ereport(elevel,
+				(errcode(ERRCODE_IDEM_CONFLICT),
+				 errmsg("machine \"%s\" has no state \"%s\"", machine->name,
+						label),
+				 errhint("A row begins in an initial state: %s.", initial.data),
+				 guard_errcolumn(call),
+				 errhidestmt(true)));
+	else
+		ereport(elevel,
+				(errcode(ERRCODE_IDEM_CONFLICT),
+				 errmsg("\"%s\" is not an initial state of machine \"%s\"",
+						label, machine->name),
+				 errhint("A row begins in an initial state: %s.", initial.data),
+				 guard_errcolumn(call),
+				 errhidestmt(true)));
+}
+
+/*
+ * Decides on an update of a row; an ERROR if it may not be.  False if the row
+ * does not move.
+ */
+bool
+idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slot,
+				  TupleTableSlot *new_slot, const Bitmapset *named,
+				  IdemDecision * decision, const IdemIntent **intent)
+{
+	IdemJudge  *judge = call->judge;
+	IdemBinding *binding = judge->binding;
+	const IdemMachine *machine = judge->machine;
+	const IdemRule *rule = NULL;
+	IdemJudgement verdict;
+	Datum		old_value;
+	Datum		new_value;
+	bool		old_null;
+	bool		new_null;
+	int			from = idem_guard_state(call, old_slot, &old_value, &old_null);
+	int			to = idem_guard_state(call, new_slot, &new_value, &new_null);
+	bool		same = from == to;
+
+	*intent = NULL;
+	decision->to = to;
+	decision->event = NULL;
+	decision->image = NULL;
+
+	if (same && from == IDEM_STATE_UNKNOWN)
+		same = strcmp(idem_guard_label(call, old_value, old_null),
+					  idem_guard_label(call, new_value, new_null)) == 0;
+	if (same)
+	{
+		const IdemMachineState *state;
+
+		if (from < 0)
+			return false;
+		state = &machine->states[from];
+		if (state->frozen)
+		{
+			if (idem_judge_is_exempt(judge))
+				return false;
+			idem_judge_report(judge, guard_elevel(call), IDEM_JUDGE_FROZEN,
+							  state->name, state->name, NULL, NULL);
+			return false;
+		}
+		if (state->self == IDEM_SELF_NOOP ||
+			!bms_is_member(binding->column - FirstLowInvalidHeapAttributeNumber,
+						   named))
+			return false;
+		if (idem_judge_is_exempt(judge))
+			return false;
+		*intent = idem_taken_intent(call->fired_at, tid, machine->name,
+									NameStr(binding->column_name));
+		if (state->self == IDEM_SELF_DENY)
+		{
+			idem_judge_report(judge, guard_elevel(call), IDEM_JUDGE_ILLEGAL,
+							  state->name, state->name, NULL, NULL);
+			return false;
+		}
+		if (binding->events_only && *intent == NULL)
+			return false;
+	}
+	else
+	{
+		*intent = idem_taken_intent(call->fired_at, tid, machine->name,
+									NameStr(binding->column_name));
+		if (*intent == NULL && idem_judge_is_exempt(judge))
+			return true;
+		if (from != IDEM_STATE_NULL && to >= 0 &&
+			idem_machine_migrates(machine->name,
+								  from >= 0 ? machine->states[from].name :
+								  idem_guard_label(call, old_value, old_null),
+								  machine->states[to].name))
+		{
+			decision->event = "migrate";
+			return true;
+		}
+	}
+
+	/* no event leads out of NULL, so this is open to all */
+	if (!same && from == IDEM_STATE_NULL && to >= 0 &&
+		machine->states[to].initial)
+		return true;
+
+	if (!same && binding->events_only && *intent == NULL &&
+		!(from >= 0 && machine->states[from].frozen))
+	{
+		ereport(guard_elevel(call),
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("column \"%s\" of table \"%s\" moves by events only",
+						NameStr(binding->column_name),
+						get_rel_name(judge->relid)),
+				 errdetail("The write would change it from %s to %s.",
+						   old_null ? "NULL" :
+						   psprintf("\"%s\"", idem_guard_label(call, old_value,
+															   false)),
+						   new_null ? "NULL" :
+						   psprintf("\"%s\"", idem_guard_label(call, new_value,
+															   false))),
+				 errhint("Use idem_fire()."),
+				 guard_errcolumn(call),
+				 errhidestmt(true)));
+		return true;
+	}
+
+	if (to < 0 && !(from >= 0 && machine->states[from].frozen))
+		verdict = IDEM_JUDGE_ILLEGAL;
+	else
+	{
+		judge->any_role = *intent != NULL && (*intent)->any_role;
+		verdict = idem_judge_slots(judge, old_slot, new_slot, from, to,
+								   *intent != NULL ? (*intent)->event : NULL,
+								   &rule);
+		if (same && verdict == IDEM_JUDGE_ILLEGAL && *intent == NULL)
+			return false;
+	}
+
+	if (verdict == IDEM_JUDGE_PASS)
+		decision->event = rule->event;
+	else if (verdict != IDEM_JUDGE_SAME)
+		idem_judge_report(judge, guard_elevel(call), verdict,
+						  idem_guard_label(call, old_value, old_null),
+						  idem_guard_label(call, new_value, new_null),
+						  *intent != NULL ? (*intent)->event : NULL, rule);
+	return true;
+}
+
+/*
+ * Whether two rows of one relation are the same, column for column.
+ */
+static bool
+guard_same_row(HeapTuple a, TupleTableSlot *slot)
+{
+	TupleDesc	desc = slot->tts_tupleDescriptor;
+	Datum	   *values = palloc(desc->natts * sizeof(Datum));
+	bool	   *nulls = palloc(desc->natts * sizeof(bool));
+	bool		same = true;
+
+	heap_deform_tuple(a, desc, values, nulls);
+	slot_getallattrs(slot);
+	for (int i = 0; i < desc->natts && same; i++)
+	{
+		Form_pg_attribute column = TupleDescAttr(desc, i);
+
+		/* what is generated follows from the others */
+		if (column->attisdropped || column->attgenerated != '\0')
+			continue;
+		if (nulls[i] || slot->tts_isnull[i])
+			same = nulls[i] && slot->tts_isnull[i];
+		else
+			same = datum_image_eq(values[i], slot->tts_values[i],
+								  column->attbyval, column->attlen);
+	}
+	pfree(values);
+	pfree(nulls);
+	return same;
+}
+
+/*
+ * The event by which a row has moved from what it was to what it is, as it was
+ * decided before the update, or anew if it is another row now.  False if it
+ * has not moved.
+ */
+bool
+idem_guard_prove(IdemGuardCall * call, ItemPointer tid, const IdemDecision * kept,
+				 TupleTableSlot *old_slot, TupleTableSlot *new_slot,
+				 IdemDecision * decision, const IdemIntent **intent)
+{
+	if (kept != NULL)
+	{
+		Datum		value;
+		bool		isnull;
+
+		if (idem_guard_state(call, new_slot, &value, &isnull) == kept->to &&
+			(kept->image == NULL || guard_same_row(kept->image, new_slot)) &&
+			kept->to >= 0)
+		{
+			*decision = *kept;
+			*intent = idem_taken_intent(call->fired_at, tid,
+										call->judge->machine->name,
+										NameStr(call->judge->binding->column_name));
+			return true;
+		}
+	}
+	return idem_guard_decide(call, tid, old_slot, new_slot, NULL, decision, intent);
+}
+
+/*
+ * The rule for inserts.
+ */
+void
+idem_guard_insert(IdemGuardCall * call, TupleTableSlot *slot)
+{
+	Datum		value;
+	bool		isnull;
+	int			state = idem_guard_state(call, slot, &value, &isnull);
+
+	if (!(state >= 0 && call->judge->machine->states[state].initial) &&
+		!idem_judge_is_exempt(call->judge))
+		guard_refuse_insert(call, idem_guard_label(call, value, isnull));
+}
+
+/*
+ * The rule for deletes.
+ */
+void
+idem_guard_delete(IdemGuardCall * call, TupleTableSlot *slot)
+{
+	const IdemBinding *binding = call->judge->binding;
+	const IdemMachine *machine = call->judge->machine;
+	Datum		value;
+	bool		isnull;
+	int			state;
+
+	if (binding->on_delete == IDEM_DELETE_ANY || idem_judge_is_exempt(call->judge))
+		return;
+	state = idem_guard_state(call, slot, &value, &isnull);
+	if (binding->on_delete == IDEM_DELETE_FINAL && state >= 0 &&
+		machine->states[state].final)
+		return;
+	ereport(guard_elevel(call),
+			(errcode(ERRCODE_IDEM_CONFLICT),
+			 errmsg("row of table \"%s\" cannot be deleted in state %s of machine \"%s\"",
+					get_rel_name(call->judge->relid),
+					isnull ? "NULL" :
+					psprintf("\"%s\"", idem_guard_label(call, value, false)),
+					machine->name),
+			 binding->on_delete == IDEM_DELETE_NEVER ?
+			 errdetail("The machine was attached with on_delete \"never\".") :
+			 errdetail("The machine was attached with on_delete \"final\"."),
+			 guard_errcolumn(call),
+			 errhidestmt(true)));
+}

@@ -1,0 +1,176 @@
+/*
+ * guard_move.c
+ *	  Rows that move to another partition.
+ *
+ * To triggers such a move is a DELETE and an INSERT: before update and before
+ * delete on the one, before insert on the other, then after delete, after
+ * insert.  PostgreSQL marks the deleted row as moved, so the trigger after the
+ * delete knows it for sure; it keeps the row, and the next insert into the same
+ * table by the same command at the same depth is its arrival, for each binding
+ * on its own.  If what arrived is the row that was decided on, the decision
+ * stands; if not, it is judged again.  A move that a trigger turned into a loss
+ * leaves a row that no insert of a later command can claim.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tupconvert.h"
+#include "access/xact.h"
+#include "executor/executor.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#include "guard_call.h"
+
+/* a row on its way to another partition; of one binding and trigger depth */
+typedef struct GuardMove
+{
+	Oid			root;
+	char		tag[NAMEDATALEN];
+	int			depth;
+	bool		filled;
+	Oid			relid;			/* where it was */
+	CommandId	command;
+	HeapTuple	row;
+	bool		decided;
+	IdemDecision decision;
+	struct GuardMove *next;
+} GuardMove;
+
+/* in TopTransactionContext */
+static GuardMove *moves = NULL;
+
+/*
+ * The slot of row moves of a binding at a trigger depth.
+ */
+static GuardMove *
+move_at(int depth, const IdemBinding *binding, bool create)
+{
+	GuardMove  *move;
+
+	for (move = moves; move != NULL; move = move->next)
+	{
+		if (move->depth == depth && move->root == binding->root &&
+			strcmp(move->tag, binding->tag) == 0)
+			return move;
+	}
+	if (!create)
+		return NULL;
+	move = MemoryContextAllocZero(TopTransactionContext, sizeof(GuardMove));
+	move->root = binding->root;
+	strlcpy(move->tag, binding->tag, NAMEDATALEN);
+	move->depth = depth;
+	move->next = moves;
+	moves = move;
+	return move;
+}
+
+/*
+ * After the delete of a row: true if it moves, and is kept.
+ */
+bool
+idem_guard_leave(IdemGuardCall * call, TriggerData *trigdata)
+{
+	IdemBinding *binding = call->judge->binding;
+	HeapTuple	old_tuple = trigdata->tg_trigtuple;
+	GuardMove  *move;
+	MemoryContext former;
+
+	if (!trigdata->tg_relation->rd_rel->relispartition ||
+		!HeapTupleHeaderIndicatesMovedPartitions(old_tuple->t_data))
+		return false;
+	move = move_at(call->depth, binding, true);
+	if (move->filled)
+		heap_freetuple(move->row);
+	move->filled = false;
+	former = MemoryContextSwitchTo(TopTransactionContext);
+	move->row = heap_copytuple(old_tuple);
+	MemoryContextSwitchTo(former);
+	move->relid = call->judge->relid;
+	move->command = HeapTupleHeaderGetCmax(old_tuple->t_data);
+	move->decided = idem_decision_take(binding->trigger, &old_tuple->t_self,
+									   &move->decision);
+	move->filled = true;
+	return true;
+}
+
+/*
+ * The arrival of a row that was in another partition.
+ */
+static void
+move_arrive(IdemGuardCall * call, TriggerData *trigdata, GuardMove *move)
+{
+	Relation	rel = trigdata->tg_relation;
+	Relation	source = table_open(move->relid, NoLock);
+	TupleConversionMap *map;
+	TupleTableSlot *old_slot;
+	HeapTuple	row = move->row;
+	IdemDecision kept = move->decision;
+	IdemDecision decision;
+	const IdemIntent *intent;
+	ItemPointerData tid = row->t_self;
+	bool		moves_on;
+
+	map = convert_tuples_by_name(RelationGetDescr(source),
+								 RelationGetDescr(rel));
+	if (map != NULL)
+	{
+		row = execute_attr_map_tuple(row, map);
+		if (kept.image != NULL)
+			kept.image = execute_attr_map_tuple(kept.image, map);
+	}
+	old_slot = MakeSingleTupleTableSlot(RelationGetDescr(rel),
+										&TTSOpsHeapTuple);
+	ExecStoreHeapTuple(row, old_slot, false);
+
+	/* whoever fires named the row where it was */
+	call->fired_at = move->relid;
+	moves_on = idem_guard_prove(call, &tid, move->decided ? &kept : NULL, old_slot,
+								trigdata->tg_trigslot, &decision, &intent);
+	call->fired_at = call->judge->relid;
+	if (moves_on && call->judge->binding->history && idem_taken_row != NULL)
+		idem_taken_row(rel, row, trigdata->tg_trigtuple, call->judge->binding,
+					   decision.event, intent);
+
+	ExecDropSingleTupleTableSlot(old_slot);
+	table_close(source, NoLock);
+	heap_freetuple(move->row);
+}
+
+/*
+ * After the insert of a row: true if it is one that moved here.
+ */
+bool
+idem_guard_arrive(IdemGuardCall * call, TriggerData *trigdata)
+{
+	GuardMove  *move;
+
+	if (moves == NULL || !trigdata->tg_relation->rd_rel->relispartition)
+		return false;
+	move = move_at(call->depth, call->judge->binding, false);
+	if (move == NULL || !move->filled ||
+		HeapTupleHeaderGetCmin(trigdata->tg_trigtuple->t_data) != move->command)
+		return false;
+	move->filled = false;
+	move_arrive(call, trigdata, move);
+	return true;
+}
+
+static void
+move_transaction_ends(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
+		event == XACT_EVENT_PREPARE || event == XACT_EVENT_PARALLEL_COMMIT ||
+		event == XACT_EVENT_PARALLEL_ABORT)
+		moves = NULL;			/* the memory goes with the transaction */
+}
+
+/*
+ * Registers the callback; called once, when the library is loaded.
+ */
+void
+idem_guard_move_init(void)
+{
+	RegisterXactCallback(move_transaction_ends, NULL);
+}

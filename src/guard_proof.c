@@ -1,0 +1,261 @@
+/*
+ * guard_proof.c
+ *	  Proves rows that a trigger behind the guard may have changed.
+ *
+ * Where another's BEFORE UPDATE trigger sorts after the guard, the row may not
+ * be what was decided on.  Row triggers after the update would cost every table
+ * a second fetch of every row, so on plain tables the guard notes the old row's
+ * position instead, and the statement trigger follows it to the row that was
+ * written: old row versions of an open transaction are not removed.  If that
+ * trigger does not fire (the statement named a parent that the table was made
+ * to inherit from later), the proof is at the end of the transaction.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "executor/executor.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "guard_call.h"
+
+/* a row whose final image is still to be proven */
+typedef struct ProofNote
+{
+	Oid			relid;
+	char		tag[NAMEDATALEN];
+	int			depth;
+	int			nestlevel;		/* of subtransactions */
+	ItemPointerData tid;		/* of the old row */
+	bool		decided;		/* else the row stayed in its state */
+	IdemDecision decision;
+}			ProofNote;
+
+/* in TopTransactionContext */
+static ProofNote * notes = NULL;
+static int	nnotes = 0;
+static int	notes_room = 0;
+
+/*
+ * Whether any row is still to be proven.
+ */
+bool
+idem_guard_proof_is_due(void)
+{
+	return nnotes > 0;
+}
+
+/*
+ * Notes a row whose final image is to be proven.
+ */
+void
+idem_guard_proof_note(IdemGuardCall * call, ItemPointer tid, const IdemDecision * decision,
+					  HeapTuple new_tuple)
+{
+	ProofNote  *note;
+
+	if (nnotes == notes_room)
+	{
+		int			room = Max(64, notes_room * 2);
+
+		if (notes == NULL)
+			notes = MemoryContextAllocHuge(TopTransactionContext,
+										   room * sizeof(ProofNote));
+		else
+			notes = repalloc_huge(notes, room * sizeof(ProofNote));
+		notes_room = room;
+	}
+	note = &notes[nnotes];
+	memset(note, 0, sizeof(ProofNote));
+	note->relid = call->judge->relid;
+	strlcpy(note->tag, call->judge->binding->tag, NAMEDATALEN);
+	note->depth = call->depth;
+	note->nestlevel = GetCurrentTransactionNestLevel();
+	note->tid = *tid;
+	if (decision != NULL)
+	{
+		MemoryContext former = MemoryContextSwitchTo(TopTransactionContext);
+
+		note->decided = true;
+		note->decision.to = decision->to;
+		note->decision.image = heap_copytuple(new_tuple);
+		MemoryContextSwitchTo(former);
+	}
+	nnotes++;
+}
+
+/*
+ * Follows an old row to the one that was written in its place, and judges it.
+ */
+static void
+proof_of_note(Relation rel, IdemGuardCall * call, ProofNote * note)
+{
+	TupleTableSlot *old_slot = table_slot_create(rel, NULL);
+	TupleTableSlot *new_slot = table_slot_create(rel, NULL);
+	ItemPointerData tid = note->tid;
+
+	if (table_tuple_fetch_row_version(rel, &tid, SnapshotAny, old_slot))
+	{
+		bool		free_it;
+		HeapTuple	old_tuple = ExecFetchSlotHeapTuple(old_slot, false,
+													   &free_it);
+		HeapTupleHeader header = old_tuple->t_data;
+		ItemPointerData next = header->t_ctid;
+
+		if (!(header->t_infomask & HEAP_XMAX_INVALID) &&
+			!HEAP_XMAX_IS_LOCKED_ONLY(header->t_infomask) &&
+			!HeapTupleHeaderIndicatesMovedPartitions(header) &&
+			!ItemPointerEquals(&next, &tid) &&
+			TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetUpdateXid(header)) &&
+			table_tuple_fetch_row_version(rel, &next, SnapshotAny, new_slot))
+		{
+			IdemDecision decision;
+			const IdemIntent *intent;
+
+			(void) idem_guard_prove(call, &tid,
+									note->decided ? &note->decision : NULL,
+									old_slot, new_slot, &decision, &intent);
+		}
+	}
+	ExecDropSingleTupleTableSlot(old_slot);
+	ExecDropSingleTupleTableSlot(new_slot);
+}
+
+/*
+ * After a statement: proves the rows of the table that were noted in it.
+ */
+void
+idem_guard_proof_of_statement(IdemGuardCall * call, Relation rel)
+{
+	const char *tag = call->judge->binding->tag;
+	Oid			relid = call->judge->relid;
+	int			kept = 0;
+	int			n = nnotes;
+
+	if (n == 0)
+		return;
+	for (int i = 0; i < n; i++)
+	{
+		if (notes[i].relid == relid && notes[i].depth == call->depth &&
+			strcmp(notes[i].tag, tag) == 0)
+		{
+			/* a guard's function may move them */
+			ProofNote	note = notes[i];
+
+			proof_of_note(rel, call, &note);
+		}
+	}
+	/* a guard's function may have left notes of its own behind these */
+	for (int i = 0; i < nnotes; i++)
+	{
+		if (i < n && notes[i].relid == relid && notes[i].depth == call->depth &&
+			strcmp(notes[i].tag, tag) == 0)
+		{
+			if (notes[i].decided)
+				heap_freetuple(notes[i].decision.image);
+			continue;
+		}
+		notes[kept++] = notes[i];
+	}
+	nnotes = kept;
+}
+
+/*
+ * At the end of the transaction: proves what no statement trigger has.
+ */
+static void
+proof_of_rest(void)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+												  "idem proof",
+												  ALLOCSET_SMALL_SIZES);
+	MemoryContext former = MemoryContextSwitchTo(context);
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	for (int i = 0; i < nnotes; i++)
+	{
+		Relation	rel = try_relation_open(notes[i].relid, AccessShareLock);
+		IdemTable  *table;
+
+		if (rel == NULL)
+			continue;
+		table = idem_table_get(rel, context);
+		for (int j = 0; j < table->nbindings; j++)
+		{
+			IdemGuardCall call;
+			ProofNote	note;
+
+			if (strcmp(table->bindings[j].tag, notes[i].tag) != 0)
+				continue;
+			memset(&call, 0, sizeof(call));
+			call.judge = idem_judge_begin(rel, table, &table->bindings[j],
+										  context);
+			call.fired_at = RelationGetRelid(rel);
+			note = notes[i];
+			proof_of_note(rel, &call, &note);
+		}
+		relation_close(rel, NoLock);
+	}
+	PopActiveSnapshot();
+	nnotes = 0;
+	MemoryContextSwitchTo(former);
+	MemoryContextDelete(context);
+}
+
+static void
+proof_transaction_ends(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+		case XACT_EVENT_PARALLEL_PRE_COMMIT:
+		case XACT_EVENT_PRE_PREPARE:
+			if (nnotes > 0)
+				proof_of_rest();
+			break;
+		default:
+			/* the memory goes with the transaction */
+			notes = NULL;
+			nnotes = 0;
+			notes_room = 0;
+			break;
+	}
+}
+
+static void
+proof_subtransaction_ends(SubXactEvent event, SubTransactionId mine,
+						  SubTransactionId parent, void *arg)
+{
+	int			level = GetCurrentTransactionNestLevel();
+	int			kept = 0;
+
+	if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
+		for (int i = 0; i < nnotes; i++)
+			notes[i].nestlevel = Min(notes[i].nestlevel, level - 1);
+	}
+	else if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		for (int i = 0; i < nnotes; i++)
+		{
+			if (notes[i].nestlevel < level)
+				notes[kept++] = notes[i];
+		}
+		nnotes = kept;
+	}
+}
+
+/*
+ * Registers the callbacks; called once, when the library is loaded.
+ */
+void
+idem_guard_proof_init(void)
+{
+	RegisterXactCallback(proof_transaction_ends, NULL);
+	RegisterSubXactCallback(proof_subtransaction_ends, NULL);
+}
