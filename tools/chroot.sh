@@ -49,7 +49,8 @@ tree_enter()
 {
 	local dir=$1 name pass=()
 	shift
-	for name in http_proxy https_proxy no_proxy IDEM_TEST_LIMIT IDEM_OLD_SERVER; do
+	for name in http_proxy https_proxy no_proxy IDEM_TEST_LIMIT IDEM_OLD_SERVER \
+		IDEM_CLIENTS; do
 		[ -z "${!name:-}" ] || pass+=("$name=${!name}")
 	done
 	apart bash -euc '

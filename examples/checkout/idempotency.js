@@ -48,10 +48,10 @@ export function idempotent(pool, {
 			const { code, body } = await inside(req, db, result, claimed);
 			const response = JSON.stringify(body);
 
-			/* ID409 here: the lease ran out and somebody took over, whose answer counts */
 			await db.query(`SELECT ${code < 400 ? 'idem_complete' : 'idem_fail'}
 				($1, $2::text, $3, $4, $5)`, [id, response, tenant, claimed.fence, code])
-				.catch((error) => { throw Object.assign(error, { retryAfter: 1 }); });
+				/* ID409: the lease ran out and somebody took over, whose answer counts */
+				.catch((error) => { throw Object.assign(error, error.code === 'ID409' && { retryAfter: 1 }); });
 			return { run: true, code, response };
 		};
 

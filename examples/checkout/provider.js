@@ -25,6 +25,7 @@ async function charge(req, db) {
 const app = express();
 app.use(express.json());
 app.post('/charges', (req, res, next) => {
+	req.body ??= {};
 	if (req.body.card === 'slow') {
 		const send = res.send.bind(res);
 		res.send = (body) => { sleep(1000).then(() => send(body)); return res; };

@@ -52,7 +52,7 @@ async function charge(req) {
 		const fired = await one(db, `SELECT outcome, from_state FROM idem_try_fire('orders', $1, 'charge')`,
 			[req.params.id]);
 		const row = await one(db, `UPDATE orders SET charges = charges + $2 WHERE id = $1
-			RETURNING id, total, idem_child('order-' || id, 'charge-' || charges) AS key`,
+			RETURNING id, total, charges, idem_child('order-' || id, 'charge-' || charges) AS key`,
 		[req.params.id, fired.outcome === 'applied' ? 1 : 0]);
 
 		return { ...row, refused: fired.outcome === 'illegal' && fired.from_state };
@@ -76,6 +76,10 @@ async function settle(req, db, order) {
 		return { code: 409, body: { error: `order ${order.id} is ${order.refused} already` } };
 
 	await db.query(`SELECT set_config('idem.actor', 'provider', true)`);
+	/* a refusal that another tab has recorded must not end the charge that came after it */
+	const { charges } = await one(db, 'SELECT charges FROM orders WHERE id = $1 FOR UPDATE', [order.id]);
+	if (charges !== order.charges)
+		return { code: 402, body: { error: order.error } };
 	const { outcome } = await one(db, `SELECT outcome FROM idem_fire('orders', $1, $2)`,
 		[order.id, order.accepted ? 'settle' : 'decline']);
 	if (!order.accepted)
@@ -121,6 +125,7 @@ app.use('/static', express.static(fileURLToPath(new URL('public', import.meta.ur
 app.use((req, res, next) => {
 	const cookie = /(?:^|; )customer=(\w+)/.exec(req.get('Cookie') ?? '')?.[1];
 
+	req.body ??= {};
 	req.customer = /^(alice|bob)$/.exec(req.query.as ?? cookie ?? '')?.[0] ?? 'alice';
 	res.set('Cache-Control', 'no-cache').cookie('customer', req.customer, { httpOnly: true, sameSite: 'lax' });
 	next();

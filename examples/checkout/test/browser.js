@@ -238,6 +238,8 @@ try {
 		return [answer.status, (await answer.json()).code];
 	}, `/api/orders/${both}/events/cancel`), [409, 'ID409'], 'a paid order is not cancelled: 409');
 	is(await stands(both), 'paid 1', 'and stays paid');
+	is(await other.evaluate(async (path) => (await fetch(path, { method: 'POST' })).status,
+		`/api/orders/${both}/events/ship`), 400, 'a request without a key: 400');
 	await page.click('[data-event=ship]');
 	await verdict(page, 'is shipped');
 	is(await stands(both), 'shipped 1', 'a paid order is shipped');
@@ -259,6 +261,8 @@ try {
 	is(await value(shop, `SELECT address || ', ' || phone FROM customer WHERE name = 'alice'`),
 		'2 River Lane, 555-0100', 'the first save stands');
 	await picture('checkout-conflict', other);
+	is(await other.evaluate(async () => (await fetch('/api/profile', { method: 'PUT' })).status), 428,
+		'a save that names no version: 428');
 	await other.click('#theirs');
 	await other.fill('[name=phone]', '555-0199');
 	await other.click('form button');
