@@ -17,6 +17,14 @@
 #include "utils/guc_tables.h"
 #include "utils/rel.h"
 
+/* what postgres.h had up to 15 */
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+/* utils/pg_locale.h wants ICU's headers, which need not be there */
+extern PGDLLIMPORT char *locale_monetary;
+
 /* 15 declares _PG_init nowhere */
 #if PG_VERSION_NUM < 160000
 extern PGDLLEXPORT void _PG_init(void);

@@ -7,6 +7,8 @@
 
 #include "common/hashfn.h"
 
+#include "compat.h"
+
 typedef struct IdemName
 {
 	text	   *scope;

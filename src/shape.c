@@ -29,10 +29,10 @@
 #include "utils/float.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
-#include "utils/pg_locale.h"
 #include "utils/typcache.h"
 #include "utils/xml.h"
 
+#include "compat.h"
 #include "fingerprint.h"
 #include "shape.h"
 
