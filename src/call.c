@@ -1,6 +1,6 @@
 /*
  * call.c
- *	  SQL functions idem_call and idem_child: a function runs once per key.
+ *	  SQL function idem_call: a function runs once per key.
  *
  * A call is a transaction claim, the function, and the completion with its
  * result, in one statement of the caller's transaction.  An error inside the
@@ -11,8 +11,7 @@
  *
  * While the function runs, the setting idem.key is a key of its own, derived
  * from this one and the function's name: what it claims or calls in turn
- * without naming a key is as repeatable as itself.  The former value comes
- * back with the end of the function, by the nesting of settings.
+ * without naming a key is as repeatable as itself (current_key.c).
  *
  * Locks: those of the claim, then whatever the function takes.  A function
  * that calls back with the same key finds its own claim in progress and is
@@ -23,12 +22,10 @@
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
 #include "common/jsonapi.h"
-#include "common/sha2.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
-#include "utils/guc.h"
 #include "utils/json.h"
 #include "utils/jsonfuncs.h"
 #include "utils/timestamp.h"
@@ -36,73 +33,11 @@
 #include "act.h"
 #include "call.h"
 #include "compat.h"
+#include "current_key.h"
 #include "errors.h"
 #include "fingerprint.h"
-#include "guc.h"
 
 PG_FUNCTION_INFO_V1(idem_call);
-PG_FUNCTION_INFO_V1(idem_child);
-
-#define UUID_LEN		16
-#define UUID_TEXT_LEN	36
-
-/*
- * The key that is derived from scope, key and name: an UUID of version 8, the
- * first bits of a SHA-256 over the three, each behind its length.
- */
-char *
-idem_call_child_key(text *scope, text *key, const char *name, int len)
-{
-	StringInfoData buf;
-	static const char hex[] = "0123456789abcdef";
-	uint8		digest[PG_SHA256_DIGEST_LENGTH];
-	char	   *uuid;
-	char	   *p;
-
-	initStringInfo(&buf);
-	idem_digest_append_part(&buf, VARDATA_ANY(scope),
-							VARSIZE_ANY_EXHDR(scope));
-	idem_digest_append_part(&buf, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
-	idem_digest_append_part(&buf, name, len);
-	idem_digest(buf.data, buf.len, digest);
-	pfree(buf.data);
-
-	digest[6] = (digest[6] & 0x0F) | 0x80;
-	digest[8] = (digest[8] & 0x3F) | 0x80;
-	uuid = palloc(UUID_TEXT_LEN + 1);
-	p = uuid;
-	for (int i = 0; i < UUID_LEN; i++)
-	{
-		if (i == 4 || i == 6 || i == 8 || i == 10)
-			*p++ = '-';
-		*p++ = hex[digest[i] >> 4];
-		*p++ = hex[digest[i] & 0x0F];
-	}
-	*p = '\0';
-	return uuid;
-}
-
-/*
- * idem_child(key, name, scope) -> text
- */
-Datum
-idem_child(PG_FUNCTION_ARGS)
-{
-	text	   *key = IDEM_ARG_TEXT(0);
-	text	   *name = IDEM_ARG_TEXT(1);
-	IdemScope	scope;
-
-	idem_registry_check_key(key);
-	if (name == NULL || VARSIZE_ANY_EXHDR(name) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"name\" is missing"),
-				 errhidestmt(true)));
-	idem_scope_resolve(IDEM_ARG_TEXT(2), IDEM_SCOPE_USING, &scope);
-	PG_RETURN_TEXT_P(cstring_to_text(idem_call_child_key(scope.name, key,
-														 VARDATA_ANY(name),
-														 VARSIZE_ANY_EXHDR(name))));
-}
 
 /*
  * Whether a text is JSON, as json_in() would take it.  What is nested too
@@ -317,13 +252,6 @@ idem_call_begin(IdemCall *call)
 	return verdict.outcome != IDEM_OUT_COMPLETED;
 }
 
-static void
-call_set_key(const char *key, GucAction action)
-{
-	(void) set_config_option("idem.key", key, PGC_USERSET, PGC_S_SESSION,
-							 action, true, 0, false);
-}
-
 /*
  * Runs the function under its child key.  Afterwards the setting is as it was,
  * here and for the session, whatever the function did with it.
@@ -332,24 +260,20 @@ void
 idem_call_run(const IdemCall *call, Datum *values, bool *nulls,
 			  IdemFunctionSink sink, void *arg)
 {
-	const char *name = call->function->name;
-	char	   *former = pstrdup(idem_guc_key != NULL ? idem_guc_key : "");
-	char	   *session = pstrdup(idem_guc_session_key());
-	int			nestlevel = NewGUCNestLevel();
+	IdemKeyFrame frame;
 
-	call_set_key(idem_call_child_key(call->scope.name, call->key, name,
-									 strlen(name)), GUC_ACTION_SAVE);
-	idem_function_run(call->function, values, nulls, sink, arg);
-	AtEOXact_GUC(true, nestlevel);
-
-	/* where the function set it for the session, that would stay */
-	if (strcmp(idem_guc_key != NULL ? idem_guc_key : "", former) != 0 ||
-		strcmp(idem_guc_session_key(), session) != 0)
+	idem_current_key_enter(&frame, call->scope.name, call->key,
+						   call->function->name);
+	PG_TRY();
 	{
-		call_set_key(session, GUC_ACTION_SET);
-		if (strcmp(session, former) != 0)
-			call_set_key(former, GUC_ACTION_LOCAL);
+		idem_function_run(call->function, values, nulls, sink, arg);
 	}
+	PG_FINALLY();
+	{
+		idem_current_key_leave(&frame);
+	}
+	PG_END_TRY();
+	idem_current_key_restore(&frame);
 }
 
 /*

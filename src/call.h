@@ -21,8 +21,6 @@ typedef struct IdemCall
 	IdemRow		row;			/* as claimed, or as it was recorded */
 } IdemCall;
 
-extern char *idem_call_child_key(text *scope, text *key, const char *name,
-								 int len);
 extern void idem_call_prepare(IdemCall *call, text *key, text *scope);
 extern bool idem_call_begin(IdemCall *call);
 extern void idem_call_run(const IdemCall *call, Datum *values, bool *nulls,

@@ -25,9 +25,9 @@
 #include "utils/typcache.h"
 
 #include "compat.h"
+#include "current_key.h"
 #include "errors.h"
 #include "fingerprint.h"
-#include "guc.h"
 #include "registry.h"
 
 PG_FUNCTION_INFO_V1(idem_key);
@@ -69,14 +69,17 @@ static const char *const outcome_names[] = {
 };
 
 /*
- * idem_key() -> text: the setting idem.key, NULL where it is empty.
+ * idem_key() -> text: the setting idem.key, NULL where it is empty; in a call its
+ * child key.
  */
 Datum
 idem_key(PG_FUNCTION_ARGS)
 {
-	if (idem_guc_key == NULL || idem_guc_key[0] == '\0')
+	const char *key = idem_current_key();
+
+	if (key == NULL || key[0] == '\0')
 		PG_RETURN_NULL();
-	PG_RETURN_TEXT_P(cstring_to_text(idem_guc_key));
+	PG_RETURN_TEXT_P(cstring_to_text(key));
 }
 
 /*

@@ -141,6 +141,13 @@ idem_compat_find_setting(const char *name)
 #define IDEM_FIND_SETTING(name)	find_option((name), false, true, 0)
 #endif
 
+/* 16 has its own memory for settings */
+#if PG_VERSION_NUM < 160000
+#define IDEM_GUC_MALLOC(size)	malloc(size)
+#else
+#define IDEM_GUC_MALLOC(size)	guc_malloc(LOG, (size))
+#endif
+
 /* 16 can leave out indexes that point to rows */
 #if PG_VERSION_NUM < 160000
 #define IDEM_INSERT_INDEX_TUPLES(rri, slot, estate) \

@@ -27,7 +27,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-#include "call.h"
+#include "current_key.h"
 #include "errors.h"
 #include "fire.h"
 #include "taken.h"
@@ -351,8 +351,8 @@ many_key(Many *many, const ManyRow *row)
 	char	   *printed = JsonbToCString(NULL, &row_key->root,
 										 VARSIZE(row_key));
 
-	return cstring_to_text(idem_call_child_key(fire->scope.name, fire->key,
-											   printed, strlen(printed)));
+	return cstring_to_text(idem_child_key(fire->scope.name, fire->key,
+										  printed, strlen(printed)));
 }
 
 /*

@@ -14,13 +14,12 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
-#include "utils/guc_tables.h"
 #include "utils/jsonfuncs.h"
 
 #include "compat.h"
+#include "current_key.h"
 #include "guc.h"
 
-char	   *idem_guc_key = NULL;
 char	   *idem_guc_scope = NULL;
 int			idem_guc_access = IDEM_ACCESS_AUTO;
 bool		idem_guc_declared_scopes = false;
@@ -82,12 +81,7 @@ guc_check_context(char **newval, void **extra, GucSource source)
 void
 idem_guc_define(void)
 {
-	DefineCustomStringVariable("idem.key",
-							   "Idempotency key of the current request.",
-							   "Verbs that are called without a key use it.",
-							   &idem_guc_key, NULL,
-							   PGC_USERSET, GUC_NOT_IN_SAMPLE,
-							   NULL, NULL, NULL);
+	idem_current_key_define();
 	DefineCustomStringVariable("idem.scope",
 							   "Scope of verbs that are called without one.",
 							   "Empty means \"default\".",
@@ -129,34 +123,4 @@ idem_guc_define(void)
 							NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("idem");
-}
-
-/*
- * What idem.key will be once all that was set for a transaction or a function
- * only is over, if the transaction commits.  Never NULL; good until the
- * setting changes.
- */
-const char *
-idem_guc_session_key(void)
-{
-	static struct config_generic *setting = NULL;
-	const char *value = idem_guc_key;
-
-	if (setting == NULL)
-		setting = IDEM_FIND_SETTING("idem.key");
-	if (setting == NULL)
-		elog(ERROR, "setting \"%s\" is missing", "idem.key");
-	for (GucStack * stack = setting->stack; stack != NULL; stack = stack->prev)
-	{
-		if (stack->state == GUC_SET)
-			break;
-		if (stack->state == GUC_SET_LOCAL)
-		{
-			value = stack->masked.val.stringval;
-			break;
-		}
-		/* it goes back to what it was before */
-		value = stack->prior.val.stringval;
-	}
-	return value != NULL ? value : "";
 }

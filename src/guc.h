@@ -12,7 +12,6 @@ typedef enum IdemAccess
 	IDEM_ACCESS_SQL
 } IdemAccess;
 
-extern char *idem_guc_key;
 extern char *idem_guc_scope;
 extern int	idem_guc_access;
 extern bool idem_guc_declared_scopes;
@@ -21,6 +20,5 @@ extern char *idem_guc_actor;
 extern char *idem_guc_context;
 
 extern void idem_guc_define(void);
-extern const char *idem_guc_session_key(void);
 
 #endif							/* IDEM_GUC_H */

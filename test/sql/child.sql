@@ -136,6 +136,70 @@ ROLLBACK;
 SELECT idem_key();
 RESET idem.key;
 
+-- set and taken back inside: by a block that fails, by a function's own SET, by
+-- RESET; and what calls in calls leave each other
+CREATE FUNCTION pg_temp.with_set() RETURNS text LANGUAGE sql SET idem.key = 'by SET' AS 'SELECT idem_key()';
+CREATE FUNCTION pg_temp.told(VARIADIC keys text[]) RETURNS text LANGUAGE sql AS
+	$$SELECT string_agg(CASE k WHEN idem_child('m', 'mixed') THEN 'child' ELSE k END, ', ' ORDER BY i) FROM unnest(keys) WITH ORDINALITY AS x (k, i)$$;
+CREATE FUNCTION pg_temp.mixed() RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	seen text[];
+BEGIN
+	seen := seen || idem_key() || current_setting('idem.key');
+	BEGIN
+		PERFORM set_config('idem.key', 'in a block', false);
+		seen := seen || idem_key();
+		RAISE division_by_zero;
+	EXCEPTION WHEN division_by_zero THEN
+		seen := seen || idem_key();
+	END;
+	seen := seen || pg_temp.with_set() || idem_key();
+	PERFORM idem_call('inner 1', 'pg_temp.sets(boolean)', '[false]'), idem_call('inner 2', 'pg_temp.sets(boolean)', '[true]');
+	seen := seen || idem_key();
+	PERFORM set_config('idem.key', 'own', true);
+	seen := seen || idem_key();
+	PERFORM idem_call('inner 3', 'pg_temp.sets(boolean)', '[false]'), idem_call('inner 4', 'pg_temp.sets(boolean)', '[true]');
+	seen := seen || idem_key() || (idem_call('inner 5', 'pg_temp.seen()') #>> '{}' = idem_child('inner 5', 'seen'))::text;
+	RESET idem.key;
+	RETURN pg_temp.told(VARIADIC seen);
+END $$;
+SET idem.key = 'session';
+SELECT idem_call('m', 'pg_temp.mixed()');
+SELECT idem_key();
+BEGIN;
+SELECT set_config('idem.key', 'request', true);
+SELECT idem_forget('m', force => true), idem_call('m', 'pg_temp.mixed()');
+SELECT idem_key();
+SAVEPOINT s;
+SELECT idem_forget('m', force => true), idem_call('m', 'pg_temp.mixed()');
+ROLLBACK TO s;
+SELECT idem_key();
+COMMIT;
+SELECT idem_key();
+SHOW idem.key;
+RESET idem.key;
+SELECT idem_key();
+-- parallel workers see it too
+CREATE TABLE public.regress_idem_keys AS SELECT 'p' || i AS k, idem_child('p' || i, 'counts') AS child FROM generate_series(1, 1000) AS i;
+CREATE FUNCTION pg_temp.plan_of(statement text) RETURNS SETOF text LANGUAGE plpgsql AS $$ BEGIN RETURN QUERY EXECUTE 'EXPLAIN (COSTS OFF) ' || statement; END $$;
+CREATE FUNCTION pg_temp.counts() RETURNS text LANGUAGE plpgsql
+	SET parallel_setup_cost = 0 SET parallel_tuple_cost = 0 SET min_parallel_table_scan_size = 0 SET parallel_leader_participation = off SET max_parallel_workers_per_gather = 2 AS $$
+DECLARE
+	n text;
+BEGIN
+	SELECT concat(count(*), ' ', min(k)) INTO n FROM public.regress_idem_keys WHERE child = current_setting('idem.key');
+	SELECT concat_ws(' ', n, min(btrim(line)), idem_key() = current_setting('idem.key')) INTO n
+	FROM pg_temp.plan_of('SELECT count(*) FROM public.regress_idem_keys WHERE child = current_setting(''idem.key'')') AS line WHERE line LIKE '%Parallel%';
+	RETURN n;
+END $$;
+BEGIN;
+SELECT set_config('idem.key', 'request', true);
+SELECT idem_call('p7', 'pg_temp.counts()');
+SELECT idem_key();
+COMMIT;
+SELECT idem_key();
+DROP TABLE public.regress_idem_keys;
+
 -- so what it does without naming a key has a key that is the same each time
 CREATE FUNCTION pg_temp.verbs() RETURNS text LANGUAGE plpgsql AS $$
 DECLARE

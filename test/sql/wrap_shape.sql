@@ -189,6 +189,19 @@ SELECT a.t, a.v, b.v FROM apart AS a JOIN apart AS b ON a.n = b.n AND a.v IS DIS
 SELECT count(idem_call(n || ' ' || coalesce(':' || v, ''), format('told%s(%s)', n, t)::regprocedure, jsonb_build_array(json))) AS calls FROM apart WHERE json IS NOT NULL;
 RESET extra_float_digits; RESET datestyle; RESET timezone; RESET bytea_output; RESET intervalstyle;
 
+-- more than nine arguments: by position, by name and by twin one fingerprint, made
+-- of the function and the canonical form of all by position
+CREATE FUNCTION dozen(a1 int, a2 int, a3 text, a4 numeric, a5 bool, a6 jsonb, a7 int[], a8 invoice, a9 float8, a10 int, a11 text, a12 int8) RETURNS int LANGUAGE sql AS 'SELECT 1';
+SELECT idem_wrap(oid) FROM pg_proc WHERE proname = 'dozen';
+SELECT dozen_once('d', -1, NULL, E'\n"\u00e9', 1.50, true, '{"b": 1, "a": [null]}', '{1,2}', '(1,2)', 1e21, 10, '', 9007199254740993);
+SELECT idem_call('d', (SELECT oid FROM pg_proc WHERE proname = 'dozen'), '[-1, null, "\n\"\u00e9", 1.5, true, {"a": [null], "b": 1}, [1, 2], {"fee": 2, "amount": 1}, 1e21, 10, "", 9007199254740993]');
+SELECT idem_call('d', (SELECT oid FROM pg_proc WHERE proname = 'dozen'), '{"a12": 9007199254740993, "a11": "", "a10": 1e1, "a9": 1e21, "a8": {"amount": 1, "fee": 2}, "a7": [1, 2], "a6": {"b": 1, "a": [null]}, "a5": true, "a4": 1.5, "a3": "\n\"\u00e9", "a2": null, "a1": -1}');
+SELECT idem_call('d', (SELECT oid FROM pg_proc WHERE proname = 'dozen'), '[-1, null, "\n\"\u00e9", 1.5, true, {"a": [null], "b": 1}, [1, 2], {"fee": 2, "amount": 1}, 1e21, 10, "", 9007199254740992]');
+RESET ROLE;
+SELECT fingerprint = '\x01' || sha256(int4send(octet_length(function)) || convert_to(function, 'UTF8') || convert_to(idem_canonical(
+	'{"1": -1, "2": null, "3": "\n\"\u00e9", "4": 1.5, "5": true, "6": {"a": [null], "b": 1}, "7": [1, 2], "8": {"fee": 2, "amount": 1}, "9": 1e21, "10": 10, "11": "", "12": 9007199254740993}'), 'UTF8')) AS same
+FROM idem.key WHERE key = 'd';
+
 RESET ROLE;
 DROP SCHEMA regress_shape CASCADE;
 SELECT idem_revoke('regress_idem_wrapper');
