@@ -35,7 +35,8 @@ DECLARE
 		'idem_attach_once', 'idem_detach_once', 'idem_once_row',
 		'idem_attach_version', 'idem_detach_version', 'idem_rowversion',
 		'idem_lease_break', 'idem_attach_fence', 'idem_detach_fence',
-		'idem_fence_check'];
+		'idem_fence_check',
+		'idem_stats', 'idem_stats_reset', 'idem_refusals', 'idem_sweep_progress'];
 	types CONSTANT text[] := ARRAY[
 		'idem_claimed', 'idem_windowed', 'idem_inserted', 'idem_versioned',
 		'idem_lease_acquired', 'idem_lease_renewed',

@@ -11,6 +11,7 @@
 
 #include "access/xact.h"
 #include "common/jsonapi.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
@@ -26,6 +27,8 @@ bool		idem_guc_declared_scopes = false;
 int			idem_guc_branch_ttl = 30 * 24 * 60;
 char	   *idem_guc_actor = NULL;
 char	   *idem_guc_context = NULL;
+int			idem_guc_stats_max = 1000;
+int			idem_guc_refusals_max = 1000;
 
 static const struct config_enum_entry access_options[] = {
 	{"auto", IDEM_ACCESS_AUTO, false},
@@ -76,6 +79,32 @@ guc_check_context(char **newval, void **extra, GucSource source)
 }
 
 /*
+ * Those of what is preloaded.  Without preload they mean nothing, but a
+ * configuration that names them is not complained of.
+ */
+static void
+guc_define_preloaded(void)
+{
+	GucContext	at_start = process_shared_preload_libraries_in_progress ?
+	PGC_POSTMASTER : PGC_SIGHUP;
+
+	DefineCustomIntVariable("idem.stats_max",
+							"How many scopes, machines and other things have counters of their own.",
+							"Over all databases. What is more is counted together.",
+							&idem_guc_stats_max, 1000,
+							10, 1000000,
+							at_start, 0,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("idem.refusals_max",
+							"How many of the latest refusals are kept.",
+							"Over all databases. 0 keeps none.",
+							&idem_guc_refusals_max, 1000,
+							0, 1000000,
+							at_start, 0,
+							NULL, NULL, NULL);
+}
+
+/*
  * Defines every setting; called once, when the library is loaded.
  */
 void
@@ -121,6 +150,8 @@ idem_guc_define(void)
 							-1, 1000 * 365 * 24 * 60,
 							PGC_USERSET, GUC_UNIT_MIN | GUC_NOT_IN_SAMPLE,
 							NULL, NULL, NULL);
+
+	guc_define_preloaded();
 
 	MarkGUCPrefixReserved("idem");
 }

@@ -18,6 +18,8 @@ extern bool idem_guc_declared_scopes;
 extern int	idem_guc_branch_ttl;	/* minutes */
 extern char *idem_guc_actor;
 extern char *idem_guc_context;
+extern int	idem_guc_stats_max;
+extern int	idem_guc_refusals_max;
 
 extern void idem_guc_define(void);
 

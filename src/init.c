@@ -20,6 +20,7 @@
 #include "history.h"
 #include "taken.h"
 #include "rowversion.h"
+#include "stats.h"
 #include "target.h"
 
 PG_MODULE_MAGIC;
@@ -37,4 +38,5 @@ _PG_init(void)
 	idem_rowversion_init();
 	idem_function_cache_init();
 	idem_target_init();
+	idem_stats_init();
 }

@@ -43,6 +43,7 @@
 
 #include "errors.h"
 #include "judge.h"
+#include "stats.h"
 
 /* planned guards of one binding, by index of the rule */
 typedef struct IdemPlans
@@ -664,6 +665,44 @@ judge_quoted(const char *label)
 }
 
 /*
+ * Counts a verdict other than PASS and SAME, before it is raised or given.
+ */
+void
+idem_judge_count(const IdemJudge *judge, bool observed, IdemJudgement verdict,
+				 const char *from, const char *to, const char *event,
+				 const IdemRule *rule)
+{
+	IdemRefusal refusal = {
+		.kind = IDEM_STATS_MACHINE,
+		.name = judge->machine->name,
+		.observed = observed,
+		.relid = judge->relid,
+		.from = from,
+		.to = to != NULL || rule == NULL ? to : rule->to,
+		.event = event != NULL || rule == NULL ? event : rule->event,
+		.sqlerrcode = verdict == IDEM_JUDGE_FORBIDDEN ?
+		ERRCODE_INSUFFICIENT_PRIVILEGE : ERRCODE_IDEM_CONFLICT
+	};
+
+	switch (verdict)
+	{
+		case IDEM_JUDGE_FROZEN:
+			refusal.counter = IDEM_COUNT_FROZEN;
+			break;
+		case IDEM_JUDGE_FORBIDDEN:
+			refusal.counter = IDEM_COUNT_FORBIDDEN;
+			break;
+		case IDEM_JUDGE_GUARDED:
+			refusal.counter = IDEM_COUNT_GUARDED;
+			break;
+		default:
+			refusal.counter = IDEM_COUNT_ILLEGAL;
+			break;
+	}
+	idem_stats_refused(&refusal);
+}
+
+/*
  * Raises what a verdict other than PASS and SAME is to the writer.  from and
  * to are the values as the rows have them, NULL where they are NULL; "from" is
  * also NULL for an insert, which "rule" and event NULL and verdict ILLEGAL
@@ -682,6 +721,7 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 	char	   *allowed = idem_judge_allowed_text(judge, from_state);
 	char	   *hint = NULL;
 
+	idem_judge_count(judge, elevel < ERROR, verdict, from, to, event, rule);
 	if (from == NULL)
 		hint = psprintf("A row without a state may take an initial one: %s.",
 						judge_initial_text(machine));

@@ -54,6 +54,10 @@ extern IdemJudgement idem_judge_tuples(IdemJudge *judge, HeapTuple old_tuple,
 									   HeapTuple new_tuple, int from, int to,
 									   const char *event, const IdemRule **rule);
 extern char *idem_judge_allowed_text(IdemJudge *judge, int from);
+extern void idem_judge_count(const IdemJudge *judge, bool observed,
+							 IdemJudgement verdict, const char *from,
+							 const char *to, const char *event,
+							 const IdemRule *rule);
 extern void idem_judge_report(IdemJudge *judge, int elevel,
 							  IdemJudgement verdict, const char *from,
 							  const char *to, const char *event,

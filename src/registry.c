@@ -34,6 +34,7 @@
 #include "errors.h"
 #include "registry.h"
 #include "session.h"
+#include "stats.h"
 
 #define MAX_KEY_LENGTH	1024
 
@@ -405,6 +406,24 @@ registry_restamp(IdemStore *store, const IdemRequest *request, bool there,
 }
 
 /*
+ * How long a write slept behind somebody else, in microseconds, as far as can
+ * be told: one that was overtaken, if it was slow, and one that succeeded, if it
+ * was slower than work explains.
+ */
+static int64
+registry_sleep(IdemStore *store, IdemStoreResult result, bool there,
+			   TimestampTz since)
+{
+	int64		took;
+
+	/* the direct insert never sleeps, but says CHANGED afterwards */
+	if (result == IDEM_STORE_OK && store->direct && !there)
+		return 0;
+	took = GetCurrentTimestamp() - since;
+	return took >= (result == IDEM_STORE_OK ? 10 * BRIEF : BRIEF) ? took : 0;
+}
+
+/*
  * Claims a key, or says why not.  Never raises a unique violation, never
  * leaves the caller's transaction aborted, and writes only where it runs.
  */
@@ -414,6 +433,7 @@ idem_registry_claim(IdemStore *store, const IdemRequest *request,
 {
 	text	   *scope = request->scope->name;
 	IdemClaim  *claim = idem_claims_find(scope, request->key);
+	int64		waited = 0;
 
 	for (int rounds = 0;; rounds++)
 	{
@@ -437,7 +457,10 @@ idem_registry_claim(IdemStore *store, const IdemRequest *request,
 		verdict->known = there;
 		registry_judge(request, claim, now, verdict);
 		if (!IDEM_OUTCOME_RUNS(verdict->outcome))
+		{
+			idem_stats_claimed(scope, verdict->outcome, waited);
 			return;
+		}
 
 		idem_require_writable(request->verb);
 		if (there)
@@ -447,6 +470,8 @@ idem_registry_claim(IdemStore *store, const IdemRequest *request,
 		registry_fill_claim(request, now, verdict->known, &row);
 		result = registry_write(store, request,
 								there ? &verdict->row : NULL, false, &row);
+		if (idem_stats_on)
+			waited += registry_sleep(store, result, there, now);
 		if (result == IDEM_STORE_OK)
 		{
 			registry_restamp(store, request, there, now, &row);
@@ -459,6 +484,7 @@ idem_registry_claim(IdemStore *store, const IdemRequest *request,
 			/* what a crash can forget would protect nothing */
 			if (!row.nulls[IDEM_COL_FENCE])
 				ForceSyncCommit();
+			idem_stats_claimed(scope, verdict->outcome, waited);
 			verdict->row = row;
 			return;
 		}
@@ -468,6 +494,7 @@ idem_registry_claim(IdemStore *store, const IdemRequest *request,
 			verdict->known = false;
 			verdict->own = false;
 			verdict->retry_after = 1;
+			idem_stats_claimed(scope, verdict->outcome, waited);
 			return;
 		}
 	}

@@ -39,6 +39,7 @@
 #include "errors.h"
 #include "guc.h"
 #include "scope.h"
+#include "stats.h"
 
 #define MAX_SCOPE_LENGTH	128
 #define DEFAULT_SCOPE		"default"
@@ -304,6 +305,13 @@ scope_is_internal(const char *base)
 static void
 scope_check_roles(const ScopeRow *row)
 {
+	IdemRefusal refusal = {
+		.kind = IDEM_STATS_SCOPE,
+		.name = row->name,
+		.counter = IDEM_COUNT_FORBIDDEN,
+		.sqlerrcode = ERRCODE_INSUFFICIENT_PRIVILEGE
+	};
+
 	for (int i = 0; i < row->nroles; i++)
 	{
 		Oid			role = get_role_oid(NameStr(row->roles[i]), true);
@@ -311,6 +319,7 @@ scope_check_roles(const ScopeRow *row)
 		if (OidIsValid(role) && has_privs_of_role(GetUserId(), role))
 			return;
 	}
+	idem_stats_refused(&refusal);
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("permission denied for idem scope \"%s\"", row->name),

@@ -292,10 +292,14 @@ sweep_table(IdemSweep *sweep)
 		rel->rd_rel->relam == HEAP_TABLE_AM_OID)
 		nblocks = RelationGetNumberOfBlocks(rel);
 	else
+	{
+		sweep->skipped = true;
 		ereport(WARNING,
 				(errmsg("table \"idem.%s\" is not a plain table and is not swept",
 						sweep->kind->name)));
+	}
 
+	sweep->nblocks = nblocks;
 	while (sweep->done < nblocks && !idem_sweep_is_over(sweep))
 	{
 		BlockNumber block = sweep->block % nblocks;
@@ -303,6 +307,7 @@ sweep_table(IdemSweep *sweep)
 
 		n = Min(n, nblocks - block);
 		CHECK_FOR_INTERRUPTS();
+		idem_sweep_stats_show(sweep);
 		MemoryContextSwitchTo(sweep->context);
 		sweep_blocks(sweep, block, n);
 		MemoryContextSwitchTo(caller);
@@ -326,9 +331,13 @@ sweep_table(IdemSweep *sweep)
 static void
 sweep_take_turn(IdemSweep *sweep)
 {
+	idem_sweep_stats_begin(sweep, sweep->kind->name);
 	if (!ConditionalLockRelationOid(idem_catalog_relation(sweep->kind->relation),
 									RowExclusiveLock))
+	{
 		sweep->once_round = true;
+		sweep->skipped = true;
+	}
 	else if (sweep->kind->walk != NULL)
 		sweep->kind->walk(sweep);
 	else
@@ -437,6 +446,7 @@ sweep_all(SweepCall *call)
 	for (int i = 0; i < NKINDS; i++)
 	{
 		all_round = all_round && call->sweeps[i].once_round;
+		idem_sweep_stats_end(&call->sweeps[i], owned[i]);
 		if (!owned[i] || call->sweeps[i].block == before[i])
 			continue;
 		values[0] = CStringGetTextDatum(kinds[i].name);

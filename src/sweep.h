@@ -32,9 +32,12 @@ typedef struct IdemSweep
 
 	/* how far it has come */
 	int64		removed;		/* in all turns; never more than "quota" */
+	BlockNumber nblocks;		/* of the relation, where it is walked */
 	BlockNumber block;			/* where it goes on */
 	BlockNumber done;			/* blocks that were walked */
 	bool		once_round;		/* nothing is left to be done */
+	bool		skipped;		/* it was not to be had, or cannot be swept */
+	struct IdemStatsRow *stats; /* or NULL */
 
 	MemoryContext context;		/* reset after each row or batch */
 } IdemSweep;
@@ -46,5 +49,10 @@ extern void idem_sweep_execute(IdemSweepStatement *statement,
 
 /* sweep_key.c */
 extern void idem_sweep_keys(IdemSweep *sweep);
+
+/* sweep_stats.c */
+extern void idem_sweep_stats_begin(IdemSweep *sweep, const char *kind);
+extern void idem_sweep_stats_show(IdemSweep *sweep);
+extern void idem_sweep_stats_end(IdemSweep *sweep, bool owned);
 
 #endif							/* IDEM_SWEEP_H */

@@ -110,6 +110,7 @@ key_sweep_heap(KeySweep *keys)
 	Relation	rel = keys->store.rel;
 	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
 
+	sweep->nblocks = nblocks;
 	while (sweep->done < nblocks && !idem_sweep_is_over(sweep))
 	{
 		BlockNumber block = sweep->block % nblocks;
@@ -121,6 +122,7 @@ key_sweep_heap(KeySweep *keys)
 
 		n = Min(n, nblocks - block);
 		CHECK_FOR_INTERRUPTS();
+		idem_sweep_stats_show(sweep);
 		snapshot = RegisterSnapshot(GetLatestSnapshot());
 		scan = table_beginscan_strat(rel, snapshot, 0, NULL, true, false);
 		heap_setscanlimits(scan, block, n);

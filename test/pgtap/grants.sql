@@ -48,7 +48,8 @@ SELECT 'operator', unnest(ARRAY['idem_forget', 'idem_reopen', 'idem_import',
 	'idem_attach_version', 'idem_detach_version', 'idem_rowversion',
 	'idem_attach', 'idem_detach', 'idem_verify', 'idem_guard', 'idem_not_initial', 'idem_each_row',
 	'idem_history_changed', 'idem_tick',
-	'idem_lease_break', 'idem_attach_fence', 'idem_detach_fence', 'idem_fence_check'])
+	'idem_lease_break', 'idem_attach_fence', 'idem_detach_fence', 'idem_fence_check',
+	'idem_stats', 'idem_stats_reset', 'idem_refusals', 'idem_sweep_progress'])
 UNION ALL
 SELECT 'owner', unnest(ARRAY['idem_grant', 'idem_revoke']);
 

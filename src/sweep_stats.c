@@ -1,0 +1,161 @@
+/*
+ * sweep_stats.c
+ *	  What is known of sweeps: how far one has come, and how far behind they are.
+ *
+ * The lag is a promise, not a guess: every record that expired before the
+ * beginning of the last complete round is gone, but for those that a sweep had
+ * to pass over.  A round that one call does not finish goes on in the next one
+ * that holds the position; it began when its first call did.  What a call has
+ * found out counts once its transaction is committed, since only then is
+ * anything gone, and only then does the next call go on from there.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "stats.h"
+#include "sweep.h"
+
+#define MAX_PENDING		16
+
+/* a call that is not committed yet */
+typedef struct Pending
+{
+	IdemStatsRow *row;
+	TimestampTz began_at;
+	int64		done;
+	int64		nblocks;
+	bool		whole;			/* it went once round by itself */
+	bool		owned;			/* it went on from where the last one stopped */
+}			Pending;
+
+static Pending pending[MAX_PENDING];
+static int	npending = 0;
+
+/* of the kind that is at its turn, or NULL */
+static IdemStatsRow * current = NULL;
+
+static void
+sweep_settle(const Pending * call)
+{
+	int64		round_at = idem_stats_get(call->row, IDEM_GAUGE_ROUND_AT);
+	int64		done = idem_stats_get(call->row, IDEM_GAUGE_ROUND_DONE);
+
+	if (call->whole)
+	{
+		idem_stats_set(call->row, IDEM_GAUGE_CAUGHT_UP_AT, call->began_at);
+		if (call->owned)
+			idem_stats_set(call->row, IDEM_GAUGE_ROUND_AT, 0);
+		return;
+	}
+	if (!call->owned)
+		return;
+	if (round_at == 0)
+	{
+		round_at = call->began_at;
+		done = 0;
+	}
+	done += call->done;
+	if (done >= call->nblocks)
+	{
+		if (round_at > idem_stats_get(call->row, IDEM_GAUGE_CAUGHT_UP_AT))
+			idem_stats_set(call->row, IDEM_GAUGE_CAUGHT_UP_AT, round_at);
+		round_at = 0;
+	}
+	idem_stats_set(call->row, IDEM_GAUGE_ROUND_AT, round_at);
+	idem_stats_set(call->row, IDEM_GAUGE_ROUND_DONE, done);
+}
+
+/*
+ * The turn is over, or ended in an error.
+ */
+static void
+sweep_stats_rest(void)
+{
+	if (current != NULL &&
+		idem_stats_get(current, IDEM_GAUGE_PID) == MyProcPid)
+		idem_stats_set(current, IDEM_GAUGE_PID, 0);
+	current = NULL;
+}
+
+static void
+sweep_stats_at_xact(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_COMMIT:
+			for (int i = 0; i < npending; i++)
+				sweep_settle(&pending[i]);
+			npending = 0;
+			break;
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			npending = 0;
+			sweep_stats_rest();
+			break;
+		default:
+			break;
+	}
+}
+
+/*
+ * At the beginning of a kind's turn.
+ */
+void
+idem_sweep_stats_begin(IdemSweep *sweep, const char *kind)
+{
+	static bool registered = false;
+
+	if (!idem_stats_on)
+		return;
+	if (!registered)
+		RegisterXactCallback(sweep_stats_at_xact, NULL);
+	registered = true;
+	sweep_stats_rest();
+	sweep->stats = idem_stats_row(IDEM_STATS_SWEEP, kind, strlen(kind));
+	idem_stats_set(sweep->stats, IDEM_GAUGE_STARTED_AT, sweep->now);
+	idem_stats_set(sweep->stats, IDEM_GAUGE_BLOCKS, 0);
+	idem_sweep_stats_show(sweep);
+	idem_stats_set(sweep->stats, IDEM_GAUGE_PID, MyProcPid);
+	current = sweep->stats;
+}
+
+/*
+ * How far it is.
+ */
+void
+idem_sweep_stats_show(IdemSweep *sweep)
+{
+	if (sweep->stats == NULL)
+		return;
+	idem_stats_set(sweep->stats, IDEM_GAUGE_BLOCKS, sweep->nblocks);
+	idem_stats_set(sweep->stats, IDEM_GAUGE_BLOCKS_DONE, sweep->done);
+	idem_stats_set(sweep->stats, IDEM_GAUGE_REMOVED, sweep->removed);
+}
+
+/*
+ * After all turns of a call: "owned" if it went on from the saved position and
+ * will save where it is now.
+ */
+void
+idem_sweep_stats_end(IdemSweep *sweep, bool owned)
+{
+	Pending    *call;
+
+	sweep_stats_rest();
+	if (sweep->stats == NULL)
+		return;
+	idem_stats_add(sweep->stats, IDEM_COUNT_RUNS, 1);
+	idem_stats_add(sweep->stats, IDEM_COUNT_REMOVED, sweep->removed);
+	if (sweep->skipped || npending == MAX_PENDING)
+		return;
+	call = &pending[npending++];
+	call->row = sweep->stats;
+	call->began_at = sweep->now;
+	call->done = sweep->done;
+	call->nblocks = sweep->nblocks;
+	call->whole = sweep->once_round;
+	call->owned = owned;
+}

@@ -1,0 +1,176 @@
+# Statistics of a preloaded server: every verdict is counted, once, also in
+# transactions that rolled back; the number of rows and of refusals is bounded;
+# a crash starts them afresh; nothing of another database or of a key is shown.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use IdemTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = idem_node('stats', conf => <<'EOT');
+shared_preload_libraries = 'idem'
+max_prepared_transactions = 5
+restart_after_crash = on
+idem.stats_max = 30
+idem.refusals_max = 20
+EOT
+
+# The counters of a row that are not zero, as "name=value ...".
+sub counters
+{
+	my ($db, $kind, $name) = @_;
+
+	return $node->safe_psql($db, <<EOT);
+SELECT string_agg(key || '=' || value, ' ' ORDER BY n)
+FROM (SELECT to_jsonb(s) - '{kind,name,since,lag,wait_time}'::text[] AS doc
+	FROM idem_stats() AS s WHERE kind = '$kind' AND name IS NOT DISTINCT FROM nullif('$name', '')) AS s,
+	unnest('{claims,replays,failures,in_progress,mismatches,takeovers,moves,illegal,forbidden,guarded,stale,frozen,refused,observed,runs,removed}'::text[])
+	WITH ORDINALITY AS c (key, n), LATERAL (SELECT doc ->> key AS value) AS v
+WHERE value <> '0';
+EOT
+}
+
+sub reset_stats
+{
+	my ($db) = @_;
+
+	is($node->safe_psql($db, 'SELECT idem_stats_reset()'), 't', 'reset');
+	return;
+}
+
+each_access(
+	$node,
+	sub {
+		my ($db) = @_;
+
+		reset_stats($db);
+
+		# The registry's verdicts.
+		$node->safe_psql($db, <<'EOT');
+BEGIN; SELECT idem_claim('lost', scope => 's'); ROLLBACK;
+BEGIN; SELECT idem_claim('a', '{"a":1}', scope => 's'); SELECT idem_complete('a', 'r', 's'); COMMIT;
+SELECT idem_claim('a', '{"a":2}', scope => 's');
+SELECT idem_claim('a', scope => 's') FROM generate_series(1, 5);
+BEGIN; SELECT idem_claim('f', scope => 's/tenant'); SELECT idem_fail('f', 'e', 's/tenant'); COMMIT;
+SELECT idem_claim('f', scope => 's/tenant');
+SELECT idem_claim('l', scope => 's', lease => '1 ms');
+SELECT pg_sleep(0.01);
+SELECT idem_claim('l', scope => 's', lease => '1 h');
+SELECT idem_claim('l', scope => 's', lease => '1 h');
+SELECT idem_once('o', scope => 's/other');
+SELECT idem_once('o', scope => 's/other');
+SELECT count(*) FROM idem_once_many(ARRAY['o', 'p', 'q'], scope => 's/other');
+EOT
+		is(counters($db, 'scope', 's'),
+			'claims=7 replays=7 failures=1 in_progress=1 mismatches=1 takeovers=1',
+			'verdicts of claims');
+
+		# What failed at COMMIT, in a subtransaction, in an exception block.
+		reset_stats($db);
+		is(errcode($node, $db, q{SELECT idem_claim('x', scope => 's')}), 'ID500', 'unfinished');
+		$node->safe_psql($db, <<'EOT');
+BEGIN; SAVEPOINT a; SELECT idem_claim('y', scope => 's'); ROLLBACK TO a; COMMIT;
+DO $$ BEGIN PERFORM idem_claim('z', scope => 's'); RAISE 'no'; EXCEPTION WHEN raise_exception THEN END $$;
+BEGIN; SELECT idem_once('p2', scope => 's'); PREPARE TRANSACTION 'p'; ROLLBACK PREPARED 'p';
+EOT
+		is(counters($db, 'scope', 's'), 'claims=4', 'rolled back, in every way');
+
+		# A sleeper is counted with its time.
+		my ($a, $b) = map { session($node, $db) } 1 .. 2;
+		my $pid = session_pid($b);
+		ask($a, q{BEGIN; SELECT idem_once('wait', scope => 'w')});
+		ask_later($b, q{SELECT idem_once('wait', scope => 'w')});
+		wait_blocked($node, $pid);
+		$node->safe_psql($db, 'SELECT pg_sleep(0.05)');
+		ask($a, 'COMMIT');
+		is(answer($b), 'f', 'the sleeper gets the answer');
+		is(counters($db, 'scope', 'w'), 'claims=1 replays=1', 'both counted');
+		is($node->safe_psql($db, q{SELECT waits, wait_time BETWEEN 0.04 AND 60 FROM idem_stats() WHERE name = 'w'}),
+			'1|t', 'one waited, and how long');
+		$_->quit foreach $a, $b;
+
+		# A role without the scope is counted; its key is not shown.
+		$node->safe_psql($db, <<'EOT');
+INSERT INTO idem.scope (name, roles) VALUES ('closed', '{regress_idem_nobody}');
+CREATE ROLE regress_idem_clerk;
+SELECT idem_grant('regress_idem_clerk');
+EOT
+		is(errcode($node, $db, q{SET ROLE regress_idem_clerk; SELECT idem_once('secret key', scope => 'closed')}),
+			'42501', 'forbidden scope');
+		is(counters($db, 'scope', 'closed'), 'forbidden=1', 'counted');
+		is($node->safe_psql($db, q{SELECT role_name, verdict, observed, table_name, scope, code FROM idem_refusals()}),
+			'regress_idem_clerk|forbidden|f||closed|42501', 'and kept');
+		$node->safe_psql($db, q{DELETE FROM idem.scope WHERE name = 'closed'; DROP OWNED BY regress_idem_clerk; DROP ROLE regress_idem_clerk});
+
+		# Sweeps.
+		$node->safe_psql($db, q{SELECT count(*) FROM idem_once_many(ARRAY(SELECT i::text FROM generate_series(1, 100) AS i), scope => 'e', ttl => '1 ms')});
+		$node->safe_psql($db, q{SELECT pg_sleep(0.01)});
+		$node->safe_psql($db, q{SELECT idem_sweep()}) foreach 1 .. 2;
+		is(counters($db, 'sweep', 'key'), 'runs=2 removed=100', 'sweeps');
+		is($node->safe_psql($db, q{SELECT bool_and(lag BETWEEN 0 AND 60) FROM idem_stats() WHERE kind = 'sweep'}),
+			't', 'all kinds have a lag');
+		is($node->safe_psql($db, q{SELECT count(*) FROM idem_sweep_progress()}), '0', 'none runs now');
+
+		# A round over several calls.
+		$node->safe_psql($db, q{SELECT count(*) FROM idem_once_many(ARRAY(SELECT i::text FROM generate_series(1, 500) AS i), scope => 'e', ttl => '1 ms')});
+		my $lag = q{SELECT clock_timestamp() - lag * interval '1 s' FROM idem_stats() WHERE kind = 'sweep' AND name = 'key'};
+		my $before = $node->safe_psql($db, $lag);
+		$node->safe_psql($db, q{SELECT pg_sleep(0.05)});
+		$node->safe_psql($db, q{BEGIN; SELECT idem_sweep(); ROLLBACK});
+		is($node->safe_psql($db, "SELECT ($lag) - '$before' < interval '20 ms'"), 't',
+			'a sweep that rolled back has removed nothing');
+		$node->safe_psql($db, q{SELECT idem_sweep(600)}) foreach 1 .. 4;
+		is($node->safe_psql($db, "SELECT ($lag) - '$before' > interval '20 ms'"), 't',
+			'calls that stop half way come round together');
+		is($node->safe_psql($db, q{SELECT count(*) FROM idem.key WHERE scope = 'e'}), '0', 'all is gone');
+
+		# Forgotten on request.
+		reset_stats($db);
+		is($node->safe_psql($db, q{SELECT count(*) FROM idem_stats() WHERE kind <> 'sweep'}), '0', 'no counters');
+		is($node->safe_psql($db, q{SELECT count(*) FROM idem_refusals()}), '0', 'no refusals');
+	});
+
+# Many backends count the same exactly.
+my $db = idem_database($node, 'many');
+bench_run($node, $db, 'load', [ '-c', '8', '-j', '2', '-t', '250' ], <<'EOT');
+SELECT idem_once('hot');
+EOT
+is(counters($db, 'scope', 'default'), 'claims=1 replays=1999', 'of eight backends');
+
+# In parallel workers nothing claims, but they are backends like others: a
+# refusal in one is kept.
+is($node->safe_psql($db, q{SELECT count(*) FROM idem_stats()}), '1', 'one row');
+
+# More scopes than rows: counted together, and said so.
+$node->safe_psql($db, q{SELECT idem_once('x', scope => 'o' || i) FROM generate_series(1, 100) AS i});
+is($node->safe_psql($db, q{SELECT claims > 0 FROM idem_stats() WHERE kind = 'others' AND name IS NULL}),
+	't', 'the rest has one row');
+is($node->safe_psql($db, q{SELECT sum(claims) FROM idem_stats()}), '101', 'nothing is lost');
+is($node->safe_psql('idem_' . (accesses())[0], q{SELECT count(*) FROM idem_stats() WHERE name LIKE 'o%'}),
+	'0', 'no other database shows them');
+
+# A database that is dropped gives its rows back.
+$node->safe_psql('postgres', 'DROP DATABASE many');
+$db = idem_database($node, 'after');
+$node->safe_psql($db, q{SELECT count(*) FROM idem_stats()});
+$node->safe_psql($db, q{SELECT idem_once('x', scope => 'n' || i) FROM generate_series(1, 10) AS i});
+cmp_ok($node->safe_psql($db, q{SELECT count(*) FROM idem_stats() WHERE name ~ '^n'}),
+	'>=', 1, 'after another look for dropped databases there is room');
+
+# A killed backend starts all afresh, and nothing else happens.
+crash_backend($node, $db, q{SELECT idem_once('crash');});
+is($node->safe_psql($db, q{SELECT count(*) FROM idem_stats()}), '0', 'afresh after a crash');
+$node->safe_psql($db, q{SELECT idem_once('after')});
+is(counters($db, 'scope', 'default'), 'claims=1', 'and counts');
+
+$node->restart;
+is($node->safe_psql($db, q{SELECT count(*) FROM idem_stats()}), '0', 'afresh after a restart');
+
+$node->stop;
+done_testing();
