@@ -16,6 +16,7 @@
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
 #include "utils/rel.h"
+#include "utils/wait_event.h"
 
 /* what postgres.h had up to 15 */
 #if PG_VERSION_NUM >= 160000
@@ -78,6 +79,14 @@ typedef TU_UpdateIndexes IdemIndexesToUpdate;
 #define IDEM_LOCK_HELD_BY_ME(tag, mode) LockHeldByMe((tag), (mode))
 #else
 #define IDEM_LOCK_HELD_BY_ME(tag, mode) LockHeldByMe((tag), (mode), false)
+#endif
+
+/* 17 has names for waits of extensions */
+#if PG_VERSION_NUM < 170000
+#define IDEM_WAIT_EVENT(known, name)	((void) (known), PG_WAIT_EXTENSION)
+#else
+#define IDEM_WAIT_EVENT(known, name) \
+	((known) != 0 ? (known) : ((known) = WaitEventExtensionNew(name)))
 #endif
 
 /* 17 can put a lexing context on the stack */

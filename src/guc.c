@@ -16,10 +16,12 @@
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 #include "utils/jsonfuncs.h"
+#include "utils/varlena.h"
 
 #include "compat.h"
 #include "current_key.h"
 #include "guc.h"
+#include "worker.h"
 
 char	   *idem_guc_scope = NULL;
 int			idem_guc_access = IDEM_ACCESS_AUTO;
@@ -28,6 +30,11 @@ int			idem_guc_branch_ttl = 30 * 24 * 60;
 char	   *idem_guc_actor = NULL;
 char	   *idem_guc_context = NULL;
 int			idem_guc_stats_max = 1000;
+char	   *idem_guc_databases = NULL;
+int			idem_guc_workers = 1;
+int			idem_guc_naptime = 10;
+int			idem_guc_batch_size = 10000;
+double		idem_guc_cost_delay = 2;
 int			idem_guc_refusals_max = 1000;
 
 static const struct config_enum_entry access_options[] = {
@@ -78,6 +85,20 @@ guc_check_context(char **newval, void **extra, GucSource source)
 	return false;
 }
 
+static bool
+guc_check_databases(char **newval, void **extra, GucSource source)
+{
+	char	   *list = pstrdup(*newval);
+	List	   *names = NIL;
+	bool		is_list = SplitIdentifierString(list, ',', &names);
+
+	list_free(names);
+	pfree(list);
+	if (!is_list)
+		GUC_check_errdetail("It must be a list of database names, or \"*\".");
+	return is_list;
+}
+
 /*
  * Those of what is preloaded.  Without preload they mean nothing, but a
  * configuration that names them is not complained of.
@@ -102,6 +123,40 @@ guc_define_preloaded(void)
 							0, 1000000,
 							at_start, 0,
 							NULL, NULL, NULL);
+	DefineCustomStringVariable("idem.databases",
+							   "Databases that are swept and ticked by themselves.",
+							   "\"*\" is every database that has the extension and is no template.",
+							   &idem_guc_databases, "",
+							   PGC_SIGHUP, GUC_LIST_INPUT,
+							   guc_check_databases, NULL, NULL);
+	DefineCustomIntVariable("idem.workers",
+							"How many of them are worked on at the same time.",
+							"0 switches the workers off.",
+							&idem_guc_workers, 1,
+							0, IDEM_MAX_WORKERS,
+							PGC_SIGHUP, 0,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("idem.naptime",
+							"Time between two visits of a database.",
+							NULL,
+							&idem_guc_naptime, 10,
+							1, 24 * 60 * 60,
+							PGC_SIGHUP, GUC_UNIT_S,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("idem.batch_size",
+							"How many records a worker removes in one transaction.",
+							NULL,
+							&idem_guc_batch_size, 10000,
+							1, 1000000,
+							PGC_SIGHUP, 0,
+							NULL, NULL, NULL);
+	DefineCustomRealVariable("idem.cost_delay",
+							 "What vacuum_cost_delay is for a worker's sweeps.",
+							 "-1 leaves it as it is.",
+							 &idem_guc_cost_delay, 2,
+							 -1, 100,
+							 PGC_SIGHUP, GUC_UNIT_MS,
+							 NULL, NULL, NULL);
 }
 
 /*

@@ -19,6 +19,11 @@ extern int	idem_guc_branch_ttl;	/* minutes */
 extern char *idem_guc_actor;
 extern char *idem_guc_context;
 extern int	idem_guc_stats_max;
+extern char *idem_guc_databases;
+extern int	idem_guc_workers;
+extern int	idem_guc_naptime;	/* seconds */
+extern int	idem_guc_batch_size;
+extern double idem_guc_cost_delay;	/* milliseconds; -1: vacuum's */
 extern int	idem_guc_refusals_max;
 
 extern void idem_guc_define(void);

@@ -4,7 +4,8 @@
  *
  * Loading needs no preload: it defines settings and registers callbacks that
  * only mark or tidy, so that LOAD, pg_upgrade and a first call in any session
- * are all the same to it.
+ * are all the same to it.  Preloaded, it also asks for shared memory, for
+ * statistics, and for the launcher of workers.
  */
 #include "postgres.h"
 
@@ -22,6 +23,7 @@
 #include "rowversion.h"
 #include "stats.h"
 #include "target.h"
+#include "worker.h"
 
 PG_MODULE_MAGIC;
 
@@ -39,4 +41,5 @@ _PG_init(void)
 	idem_function_cache_init();
 	idem_target_init();
 	idem_stats_init();
+	idem_launcher_init();
 }

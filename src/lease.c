@@ -45,6 +45,7 @@
 #include "utils/typcache.h"
 
 #include "catalog.h"
+#include "compat.h"
 #include "errors.h"
 #include "leases.h"
 #include "registry.h"
@@ -173,6 +174,7 @@ lease_is_owned_by(const IdemLease *lease, text *owner)
 static bool
 lease_nap(const IdemWait *wait, TimestampTz until, long *ms)
 {
+	static uint32 wait_event = 0;
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz end = wait->forever ? until : Min(until, wait->until);
 	long		left;
@@ -181,7 +183,7 @@ lease_nap(const IdemWait *wait, TimestampTz until, long *ms)
 		return false;
 	left = Max(TimestampDifferenceMilliseconds(now, end), 1);
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 Min(*ms, left), PG_WAIT_EXTENSION);
+					 Min(*ms, left), IDEM_WAIT_EVENT(wait_event, "IdemLease"));
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
 	*ms = Min(*ms * 2, LONGEST_NAP);

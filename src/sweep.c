@@ -462,28 +462,20 @@ sweep_all(SweepCall *call)
 }
 
 /*
- * idem_sweep(max_rows, budget) -> SETOF (kind, removed): one row per kind
+ * Sweeps at most so many rows until then; "rsinfo", if it is not NULL, gets one
+ * row per kind.  How many were removed.
  */
-Datum
-idem_sweep(PG_FUNCTION_ARGS)
+int64
+idem_sweep_run(int64 max_rows, TimestampTz stop_at, ReturnSetInfo *rsinfo)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	SweepCall	call;
 	TimestampTz now = GetCurrentTimestamp();
 	MemoryContext context;
+	int64		removed = 0;
 
 	memset(&call, 0, sizeof(call));
-	call.rows_left = PG_ARGISNULL(0) ? PG_INT64_MAX : PG_GETARG_INT32(0);
-	if (call.rows_left <= 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"max_rows\" must be greater than zero"),
-				 errhidestmt(true)));
-	call.stop_at = PG_ARGISNULL(1) ? DT_NOEND :
-		idem_scope_deadline(now, PG_GETARG_INTERVAL_P(1), "budget");
-	idem_require_writable("idem_sweep()");
-
-	InitMaterializedSRF(fcinfo, 0);
+	call.rows_left = max_rows;
+	call.stop_at = stop_at;
 	context = AllocSetContextCreate(CurrentMemoryContext, "idem sweep",
 									ALLOCSET_DEFAULT_SIZES);
 	for (int i = 0; i < NKINDS; i++)
@@ -502,9 +494,37 @@ idem_sweep(PG_FUNCTION_ARGS)
 		Datum		values[2];
 		bool		nulls[2] = {false, false};
 
+		removed += call.sweeps[i].removed;
+		if (rsinfo == NULL)
+			continue;
 		values[0] = CStringGetTextDatum(kinds[i].name);
 		values[1] = Int64GetDatum(call.sweeps[i].removed);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
+	return removed;
+}
+
+/*
+ * idem_sweep(max_rows, budget) -> SETOF (kind, removed): one row per kind
+ */
+Datum
+idem_sweep(PG_FUNCTION_ARGS)
+{
+	int64		max_rows = PG_ARGISNULL(0) ? PG_INT64_MAX : PG_GETARG_INT32(0);
+	TimestampTz stop_at;
+
+	if (max_rows <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"max_rows\" must be greater than zero"),
+				 errhidestmt(true)));
+	stop_at = PG_ARGISNULL(1) ? DT_NOEND :
+		idem_scope_deadline(GetCurrentTimestamp(), PG_GETARG_INTERVAL_P(1),
+							"budget");
+	idem_require_writable("idem_sweep()");
+
+	InitMaterializedSRF(fcinfo, 0);
+	(void) idem_sweep_run(max_rows, stop_at,
+						  (ReturnSetInfo *) fcinfo->resultinfo);
 	PG_RETURN_NULL();
 }

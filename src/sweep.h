@@ -6,6 +6,7 @@
 #define IDEM_SWEEP_H
 
 #include "datatype/timestamp.h"
+#include "funcapi.h"
 #include "storage/block.h"
 
 #include "catalog.h"
@@ -43,6 +44,8 @@ typedef struct IdemSweep
 } IdemSweep;
 
 /* sweep.c */
+extern int64 idem_sweep_run(int64 max_rows, TimestampTz stop_at,
+							ReturnSetInfo *rsinfo);
 extern bool idem_sweep_is_over(const IdemSweep *sweep);
 extern void idem_sweep_execute(IdemSweepStatement *statement,
 							   IdemRelation whose, const Datum *values);

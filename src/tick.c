@@ -43,6 +43,7 @@
 #include "catalog.h"
 #include "errors.h"
 #include "fire.h"
+#include "tick.h"
 #include "timer.h"
 #include "wait.h"
 
@@ -316,9 +317,9 @@ tick_load(HeapTuple tuple, TupleDesc desc, Timer *timer)
 }
 
 /*
- * Fires what is due, and tells of it.
+ * Fires what is due, and tells of it.  How much that was.
  */
-static void
+static int64
 tick_run(ReturnSetInfo *rsinfo, int64 left)
 {
 	static SPIPlanPtr select_plan = NULL;
@@ -342,7 +343,7 @@ tick_run(ReturnSetInfo *rsinfo, int64 left)
 		CHECK_FOR_INTERRUPTS();
 		tick_load(table->vals[i], table->tupdesc, &timer);
 		tick_one(&timer);
-		if (timer.outcome == NULL)
+		if (timer.outcome == NULL || rsinfo == NULL)
 			continue;
 		values[0] = CStringGetTextDatum(quote_qualified_identifier(timer.schema,
 																   timer.table));
@@ -353,6 +354,36 @@ tick_run(ReturnSetInfo *rsinfo, int64 left)
 							 nulls);
 	}
 	SPI_finish();
+	return (int64) n;
+}
+
+/*
+ * The same, but not within itself: its own locks would not keep it from the
+ * timers that it is at.  Without "rsinfo" it tells of nothing.
+ */
+int64
+idem_tick_run(ReturnSetInfo *rsinfo, int64 left)
+{
+	static bool running = false;
+	int64		n = 0;
+
+	if (running)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("idem_tick() cannot be called within itself"),
+				 errhint("Do not call it in a guard or a trigger."),
+				 errhidestmt(true)));
+	running = true;
+	PG_TRY();
+	{
+		n = tick_run(rsinfo, left);
+	}
+	PG_FINALLY();
+	{
+		running = false;
+	}
+	PG_END_TRY();
+	return n;
 }
 
 /*
@@ -361,33 +392,14 @@ tick_run(ReturnSetInfo *rsinfo, int64 left)
 Datum
 idem_tick(PG_FUNCTION_ARGS)
 {
-	static bool running = false;
-
 	if (!PG_ARGISNULL(0) && PG_GETARG_INT32(0) <= 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 				 errmsg("argument \"max_rows\" must be greater than zero"),
 				 errhidestmt(true)));
 	idem_require_writable("idem_tick()");
-	/* its own locks would not keep it from the timers that it is at */
-	if (running)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_MISUSE),
-				 errmsg("idem_tick() cannot be called within itself"),
-				 errhint("Do not call it in a guard or a trigger."),
-				 errhidestmt(true)));
 	InitMaterializedSRF(fcinfo, 0);
-
-	running = true;
-	PG_TRY();
-	{
-		tick_run((ReturnSetInfo *) fcinfo->resultinfo,
-				 PG_ARGISNULL(0) ? PG_INT64_MAX : PG_GETARG_INT32(0));
-	}
-	PG_FINALLY();
-	{
-		running = false;
-	}
-	PG_END_TRY();
+	(void) idem_tick_run((ReturnSetInfo *) fcinfo->resultinfo,
+						 PG_ARGISNULL(0) ? PG_INT64_MAX : PG_GETARG_INT32(0));
 	PG_RETURN_NULL();
 }

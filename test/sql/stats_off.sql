@@ -6,7 +6,7 @@ SELECT verdict, table_name, at FROM idem_refusals();
 SELECT idem_stats_reset();
 SELECT count(*) FROM idem_sweep_progress();
 SELECT name, context FROM pg_settings
-WHERE name IN ('idem.stats_max', 'idem.refusals_max') ORDER BY name;
+WHERE name IN ('idem.stats_max', 'idem.refusals_max', 'idem.databases') ORDER BY name;
 
 -- for operators only
 CREATE ROLE regress_idem_stats_app;

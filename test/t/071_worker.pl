@@ -1,0 +1,185 @@
+# The worker: it sweeps and ticks the databases that it is told of, reads its
+# settings at once, stands in nobody's way, and does not fill the log.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use IdemTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = idem_node(
+	'worker',
+	init => { allows_streaming => 1 },
+	conf => <<'EOT');
+shared_preload_libraries = 'idem'
+restart_after_crash = on
+idem.naptime = 1
+idem.databases = 'one, "T wo", none, missing'
+EOT
+
+# Loading it without preload, and by LOAD in a preloaded server.
+is(errcode($node, 'postgres', q{LOAD 'idem'}), 'none', 'LOAD');
+
+my @dbs = ('one', 'T wo');
+idem_database($node, $_) foreach @dbs, 'three';
+$node->safe_psql('postgres', 'CREATE DATABASE none');
+
+sub fill
+{
+	my ($db, $n) = @_;
+
+	$node->safe_psql($db, qq{SELECT count(*) FROM idem_once_many(ARRAY(SELECT 'k' || i FROM generate_series(1, $n) AS i), ttl => '1 ms')});
+	return;
+}
+
+sub emptied
+{
+	my ($db) = @_;
+
+	return $node->poll_query_until($db, 'SELECT count(*) = 0 FROM idem.key');
+}
+
+sub setting
+{
+	my ($name, $value) = @_;
+
+	$node->safe_psql('postgres', "ALTER SYSTEM SET $name = $value");
+	$node->reload;
+	return;
+}
+
+sub workers
+{
+	return $node->safe_psql('postgres',
+		q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'idem worker'});
+}
+
+# Sweeping.
+fill($_, 1000) foreach @dbs, 'three';
+ok(emptied($_), "database $_ is swept") foreach @dbs;
+is($node->safe_psql('three', 'SELECT count(*) FROM idem.key'), '1000', 'another is not');
+is( $node->safe_psql('one', q{SELECT removed, lag < 60 FROM idem_stats() WHERE kind = 'sweep' AND name = 'key'}),
+	'1000|t', 'and is counted');
+
+# Ticking, by the owner of the table, who is no superuser.
+$node->safe_psql('one', <<'EOT');
+CREATE ROLE regress_idem_owner;
+GRANT CREATE ON SCHEMA public TO regress_idem_owner;
+SELECT idem_grant('regress_idem_owner', 'operator');
+SET ROLE regress_idem_owner;
+SELECT idem_define('cart', E'stateDiagram-v2\n[*] --> open\nopen --> stale : expire after 1 ms\nstale --> [*]\n');
+CREATE TABLE cart (id int PRIMARY KEY, state text NOT NULL DEFAULT 'open', by_whom text);
+CREATE FUNCTION who() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.by_whom := current_user; RETURN NEW; END $$;
+CREATE TRIGGER who BEFORE UPDATE ON cart FOR EACH ROW EXECUTE FUNCTION who();
+SELECT idem_attach('cart', 'cart', 'state');
+INSERT INTO cart SELECT i FROM generate_series(1, 250) AS i;
+EOT
+ok($node->poll_query_until('one', q{SELECT bool_and(state = 'stale') FROM cart}), 'timed events are fired');
+is($node->safe_psql('one', q{SELECT DISTINCT by_whom FROM cart}), 'regress_idem_owner', 'as the owner');
+
+# SIGHUP at once: a long nap is cut short, an off switch works, and on again.
+setting('idem.naptime', '3600');
+setting('idem.databases', q{'*'});
+ok(emptied('three'), 'every database, at once');
+setting('idem.workers', '0');
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'idem worker'}),
+	'switched off');
+fill('one', 100);
+$node->safe_psql('postgres', 'SELECT pg_sleep(1.5)');
+is($node->safe_psql('one', 'SELECT count(*) FROM idem.key'), '100', 'nothing is swept');
+setting('idem.naptime', '1');
+setting('idem.workers', '2');
+ok(emptied('one'), 'switched on');
+isnt(($node->psql('postgres', q{ALTER SYSTEM SET idem.databases = '"'}))[0], 0, 'a list that is none');
+
+# Who wants a database for himself gets it, while there is always work to do.
+setting('idem.batch_size', '100');
+fill($_, 60000) foreach @dbs, 'three';
+$node->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE one');
+$node->safe_psql('postgres', 'ALTER DATABASE one RENAME TO uno');
+$node->safe_psql('postgres', 'ALTER DATABASE uno RENAME TO one');
+$node->safe_psql('postgres', 'DROP DATABASE three');
+$node->safe_psql('postgres', 'DROP DATABASE copy WITH (FORCE)');
+pass('template, rename and drop');
+setting('idem.batch_size', '10000');
+ok(emptied('one'), 'and work goes on');
+
+# The installation is looked for again and again, not complained of.
+is(workers() <= 2, 1, 'no more workers than allowed');
+$node->safe_psql('T wo', 'DROP EXTENSION idem CASCADE');
+
+# What fails is told of once.  Row by row it is a warning, and only a few.
+my $offset = -s $node->logfile;
+$node->safe_psql('one', <<'EOT');
+CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'poisoned'; END $$;
+CREATE TRIGGER poison BEFORE DELETE ON idem.key FOR EACH ROW WHEN (OLD.key LIKE 'bad%') EXECUTE FUNCTION poison();
+SELECT count(*) FROM idem_once_many(ARRAY(SELECT 'bad' || i FROM generate_series(1, 100) AS i), ttl => '1 ms');
+SELECT idem_once('good', ttl => '1 ms');
+EOT
+ok($node->poll_query_until('one', q{SELECT count(*) = 100 FROM idem.key}), 'the good one is swept');
+$node->safe_psql('postgres', 'SELECT pg_sleep(3)');
+my $log = slurp_file($node->logfile, $offset);
+my $n = () = $log =~ /could not be swept/g;
+cmp_ok($n, '>=', 1, 'poisoned rows are told of');
+cmp_ok($n, '<=', 10, 'but not for ever');
+$node->safe_psql('one', 'DROP TRIGGER poison ON idem.key');
+ok(emptied('one'), 'swept in the end');
+
+$offset = -s $node->logfile;
+$node->safe_psql('one', 'ALTER TABLE idem.sweep_state RENAME TO gone');
+$node->wait_for_log(qr/sweep_state/, $offset);
+$node->reload foreach 1 .. 3;
+$node->safe_psql('postgres', 'SELECT pg_sleep(3)');
+$log = slurp_file($node->logfile, $offset);
+$n = () = $log =~ /ERROR/g;
+is($n, 1, 'a database that fails is told of once') or diag($log);
+$node->safe_psql('one', 'ALTER TABLE idem.gone RENAME TO sweep_state');
+fill('one', 10);
+$node->reload;
+ok(emptied('one'), 'and is worked on again');
+
+# Workers and launcher that are terminated or killed.
+my $launcher = q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'idem launcher'};
+my $pid = $node->safe_psql('postgres', $launcher);
+$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+ok($node->poll_query_until('postgres', "SELECT ($launcher) <> $pid"), 'the launcher comes back');
+crash_backend($node, 'one', 'SELECT 1;');
+fill('one', 10);
+ok(emptied('one'), 'after a crash it works');
+
+# A standby does nothing, and a promoted one goes on.
+setting('idem.workers', '0');
+$node->backup('base');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'base', has_streaming => 1);
+$standby->append_conf('postgresql.conf', "idem.databases = '*'\n");
+unlink $standby->data_dir . '/postgresql.auto.conf.keep';
+$standby->start;
+fill('one', 50);
+$node->wait_for_catchup($standby);
+is($standby->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'idem%'}),
+	'0', 'nothing runs on a standby');
+is($standby->safe_psql('one', q{SELECT outcome FROM idem_claim('k1', lease => '1 h') WHERE false; SELECT count(*) FROM idem.key}),
+	'50', 'nothing is swept');
+$standby->promote;
+$standby->safe_psql('postgres', 'ALTER SYSTEM SET idem.workers = 1');
+$standby->reload;
+ok($standby->poll_query_until('one', 'SELECT count(*) = 0 FROM idem.key'), 'promoted, it sweeps');
+$standby->stop('fast');
+
+# Shutdown in the middle of it.
+setting('idem.workers', '2');
+setting('idem.batch_size', '1000000');
+fill('one', 100000);
+$node->reload;
+my $began = time;
+$node->stop('fast');
+cmp_ok(time - $began, '<', 30, 'a fast shutdown is not held up');
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP|signal 11/, 'no crash of its own');
+
+done_testing();
