@@ -54,7 +54,8 @@ SET ROLE regress_idem_wrapper;
 ALTER TYPE invoice DROP ATTRIBUTE amount CASCADE, ADD ATTRIBUTE total numeric CASCADE;
 ALTER TABLE tab DROP amount, ADD total numeric;
 SELECT * FROM call_all('k ');
--- new keys in the same session
+-- new keys in the same session (from 18 on, SQL functions keep plans with rows that were constant)
+DISCARD PLANS;
 SELECT * FROM call_all('new ');
 -- as they were before: the same columns again
 ALTER TYPE invoice DROP ATTRIBUTE total, DROP ATTRIBUTE fee, ADD ATTRIBUTE amount numeric, ADD ATTRIBUTE fee numeric;

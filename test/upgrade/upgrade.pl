@@ -1,5 +1,6 @@
-# pg_upgrade from an older major, preloaded on both sides: every kind of row
-# comes over as it was, and the verbs go on with it.  The older server's
+# pg_upgrade from an older major, preloaded on both sides, with workers that
+# would be in its way if they ran: every kind of row comes over as it was, and
+# the verbs go on with it.  The older server's
 # programs are in $IDEM_OLD_SERVER/bin; tools/check-majors makes them.
 
 use strict;
@@ -19,6 +20,8 @@ my $old_server = $ENV{IDEM_OLD_SERVER}
 
 my $conf = <<'EOT';
 shared_preload_libraries = 'idem'
+idem.databases = '*'
+idem.naptime = '1 s'
 max_prepared_transactions = 10
 EOT
 my %init = (extra => [ '--encoding=UTF8', '--locale=C' ]);
@@ -58,6 +61,8 @@ $new->command_ok(
 	'pg_upgrade');
 $new->start;
 
+ok($new->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'idem launcher'}),
+	'workers are started again');
 is(every_row($new, 'regress_idem_owner', 'app'), $before,
 	'rows, sequences, triggers, grants are what they were');
 every_kind_goes_on($new, 'regress_idem_owner', 'app', $filled, 'upgraded');
