@@ -45,36 +45,9 @@ sql "
 	END';
 	CREATE TRIGGER logged BEFORE UPDATE ON f_plpgsql FOR EACH ROW EXECUTE FUNCTION f_plpgsql();" >/dev/null
 
-# fire_time TABLE: microseconds per row of one UPDATE that moves every row
-fire_time()
-{
-	psql -XAtq -v ON_ERROR_STOP=1 <<-END | awk '/^Time:/ { print $2 * 1000 / '"$fire_rows"' }'
-		SET synchronous_commit = off;
-		VACUUM f_$1;
-		\\timing on
-		UPDATE f_$1 SET status = CASE status WHEN 'draft' THEN 'pending' ELSE 'draft' END;
-	END
-}
-# fire_compare WHAT TABLE TARGET
-fire_compare()
-{
-	local round difference
-
-	fire_time bare >/dev/null
-	fire_time "$2" >/dev/null
-	: >"$work/rounds"
-	for ((round = 0; round < ROUNDS; round++))
-	do
-		echo "$(fire_time bare) $(fire_time "$2")" >>"$work/rounds"
-	done
-	difference=$(awk '{ printf "%.3f\n", $2 - $1 }' "$work/rounds" | median)
-	row "$1" 1 "$(printf '%.2f' "$(column 1 | median)")" "$(printf '%.2f' "$(column 2 | median)")" \
-		"$(printf '%+.3f' "$difference")" \
-		"$(awk '{ print $2 - $1 }' "$work/rounds" | sort -g | awk 'NR == 1 { a = $1 } { b = $1 } END { printf "%.2f-%.2f", a, b }')" \
-		"$3" "$difference"
-}
-fire_compare 'check and history, over no trigger (µs/row)' logged '<= 2.0'
-fire_compare 'the same in plpgsql, over no trigger (µs/row)' plpgsql -
+flip="status = CASE status WHEN 'draft' THEN 'pending' ELSE 'draft' END"
+update_compare 'check and history, over no trigger (µs/row)' f_bare f_logged "$flip" "$fire_rows" '<= 2.0'
+update_compare 'the same in plpgsql, over no trigger (µs/row)' f_bare f_plpgsql "$flip" "$fire_rows" -
 
 # one event
 cat >"$work/fire_hand.sql" <<-END

@@ -262,6 +262,45 @@ rounds_row()
 		"$(printf '%.3f' "$ratio")" "$range" "$3" "$ratio" "$cpu"
 }
 
+# update_time TABLE SET ROWS: microseconds per row of one UPDATE of the whole table
+update_time()
+{
+	psql -XAtq -v ON_ERROR_STOP=1 <<-END | awk '/^Time:/ { print $2 * 1000 / '"$3"' }'
+		SET synchronous_commit = off;
+		VACUUM $1;
+		\\timing on
+		UPDATE $1 SET $2;
+	END
+}
+
+# update_rounds AGAINST TABLE SET ROWS
+update_rounds()
+{
+	local round
+
+	update_time "$1" "$3" "$4" >/dev/null
+	update_time "$2" "$3" "$4" >/dev/null
+	: >"$work/rounds"
+	for ((round = 0; round < ROUNDS; round++))
+	do
+		echo "$(update_time "$1" "$3" "$4") $(update_time "$2" "$3" "$4")" >>"$work/rounds"
+	done
+}
+
+# update_compare WHAT AGAINST TABLE SET ROWS TARGET: the difference per row
+update_compare()
+{
+	local differences difference
+
+	update_rounds "$2" "$3" "$4" "$5"
+	differences=$(awk '{ printf "%.3f\n", $2 - $1 }' "$work/rounds")
+	difference=$(median <<<"$differences")
+	row "$1" 1 "$(printf '%.2f' "$(column 1 | median)")" \
+		"$(printf '%.2f' "$(column 2 | median)")" "$(printf '%+.3f' "$difference")" \
+		"$(sort -g <<<"$differences" | awk 'NR == 1 { a = $1 } { b = $1 } END { printf "%.2f-%.2f", a, b }')" \
+		"$6" "$difference"
+}
+
 print_header()
 {
 	line 'what (per second, unless it says otherwise)' clients against idem ratio \

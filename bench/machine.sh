@@ -47,50 +47,12 @@ sql "
 	END';
 	CREATE TRIGGER checked BEFORE UPDATE ON m_plpgsql FOR EACH ROW EXECUTE FUNCTION m_plpgsql();" >/dev/null
 
-# machine_time TABLE: microseconds per row of one UPDATE that moves every row
-machine_time()
-{
-	psql -XAtq -v ON_ERROR_STOP=1 <<-END | awk '/^Time:/ { print $2 * 1000 / '"$machine_rows"' }'
-		SET synchronous_commit = off;
-		VACUUM m_$1;
-		\\timing on
-		UPDATE m_$1 SET status = CASE status WHEN 'draft' THEN 'pending' ELSE 'draft' END;
-	END
-}
-
-# machine_rounds AGAINST TABLE
-machine_rounds()
-{
-	local round
-
-	machine_time "$1" >/dev/null
-	machine_time "$2" >/dev/null
-	: >"$work/rounds"
-	for ((round = 0; round < ROUNDS; round++))
-	do
-		echo "$(machine_time "$1") $(machine_time "$2")" >>"$work/rounds"
-	done
-}
-
-# machine_compare WHAT AGAINST TABLE TARGET: the difference per row
-machine_compare()
-{
-	local differences difference
-
-	machine_rounds "$2" "$3"
-	differences=$(awk '{ printf "%.3f\n", $2 - $1 }' "$work/rounds")
-	difference=$(median <<<"$differences")
-	row "$1" 1 "$(printf '%.2f' "$(column 1 | median)")" \
-		"$(printf '%.2f' "$(column 2 | median)")" "$(printf '%+.3f' "$difference")" \
-		"$(sort -g <<<"$differences" | awk 'NR == 1 { a = $1 } { b = $1 } END { printf "%.2f-%.2f", a, b }')" \
-		"$4" "$difference"
-}
-
-machine_compare 'guard, over an empty trigger (µs/row)' empty checked '<= 0.15'
-machine_compare 'guard with an expression, over an empty trigger (µs/row)' empty expression -
-machine_compare 'guard, over no trigger (µs/row)' bare checked -
+flip="status = CASE status WHEN 'draft' THEN 'pending' ELSE 'draft' END"
+update_compare 'guard, over an empty trigger (µs/row)' m_empty m_checked "$flip" "$machine_rows" '<= 0.15'
+update_compare 'guard with an expression, over an empty trigger (µs/row)' m_empty m_expression "$flip" "$machine_rows" -
+update_compare 'guard, over no trigger (µs/row)' m_bare m_checked "$flip" "$machine_rows" -
 idem_over=$(awk '{ print $2 - $1 }' "$work/rounds" | median)
-machine_rounds bare plpgsql
+update_rounds m_bare m_plpgsql "$flip" "$machine_rows"
 hand_over=$(awk '{ print $2 - $1 }' "$work/rounds" | median)
 row 'plpgsql with a table of transitions, overhead against idem (µs/row)' 1 \
 	"$(printf '%.2f' "$hand_over")" "$(printf '%.2f' "$idem_over")" \
@@ -120,51 +82,47 @@ do
 done
 rounds_row 'COPY into a guarded table (ms)' 1 '<= 1.10'
 
-# one transaction of many statements: each of one row, or all of one row
+# One transaction of many statements, each of one row, or all of one row.  The
+# guarded table and the bare one take turns, so that what disturbs one disturbs
+# the other, and what grows for both (the row's older versions) cancels out.
 sql "
-	CREATE PROCEDURE m_each(tab text, rows int) LANGUAGE plpgsql AS \$\$
-	DECLARE t0 timestamptz; t1 timestamptz; t2 timestamptz; tenth int := rows / 10;
+	CREATE PROCEDURE m_turns(n int, one boolean) LANGUAGE plpgsql AS \$\$
+	DECLARE
+		over float8[] := array_fill(0::float8, ARRAY[n]);
+		t0 timestamptz; t1 timestamptz; t2 timestamptz; row_id int := 1; shown text;
 	BEGIN
-		EXECUTE format('UPDATE %I SET status = ''draft'' WHERE status <> ''draft''', tab);
-		COMMIT;
-		t0 := clock_timestamp();
-		FOR i IN 1 .. rows LOOP
-			EXECUTE format('UPDATE %I SET status = ''pending'' WHERE id = \$1', tab) USING i;
-			IF i = tenth THEN t1 := clock_timestamp(); END IF;
-			IF i = rows - tenth THEN t2 := clock_timestamp(); END IF;
+		FOR i IN 1 .. n LOOP
+			IF NOT one THEN row_id := i; END IF;
+			t0 := clock_timestamp();
+			UPDATE m_bare SET status = CASE status WHEN 'draft' THEN 'pending' ELSE 'draft' END WHERE id = row_id;
+			t1 := clock_timestamp();
+			UPDATE m_checked SET status = CASE status WHEN 'draft' THEN 'pending' ELSE 'draft' END WHERE id = row_id;
+			t2 := clock_timestamp();
+			over[i] := extract(epoch FROM (t2 - t1) - (t1 - t0)) * 1e6;
 		END LOOP;
-		RAISE NOTICE 'tenths % %', extract(epoch FROM t1 - t0) * 1e6 / tenth, extract(epoch FROM clock_timestamp() - t2) * 1e6 / tenth;
-	END\$\$;
-	CREATE PROCEDURE m_one(tab text, times int) LANGUAGE plpgsql AS \$\$
-	DECLARE t0 timestamptz; t1 timestamptz; t2 timestamptz; tenth int := times / 10;
-	BEGIN
-		EXECUTE format('UPDATE %I SET status = ''draft'' WHERE id = 1 AND status <> ''draft''', tab);
-		COMMIT;
-		t0 := clock_timestamp();
-		FOR i IN 1 .. times LOOP
-			EXECUTE format('UPDATE %I SET status = CASE status WHEN ''draft'' THEN ''pending'' ELSE ''draft'' END WHERE id = 1', tab);
-			IF i = tenth THEN t1 := clock_timestamp(); END IF;
-			IF i = times - tenth THEN t2 := clock_timestamp(); END IF;
-		END LOOP;
-		RAISE NOTICE 'tenths % %', extract(epoch FROM t1 - t0) * 1e6 / tenth, extract(epoch FROM clock_timestamp() - t2) * 1e6 / tenth;
+		SELECT string_agg(median::text, ' ' ORDER BY tenth) INTO shown
+		FROM (SELECT tenth, (SELECT avg(o) FROM (SELECT o, ntile(4) OVER (ORDER BY o) AS quarter
+				FROM unnest(over[1 + (tenth - 1) * n / 10 : tenth * n / 10]) AS o) AS quarters WHERE quarter IN (2, 3)) AS median
+			FROM unnest('{1,5,10}'::int[]) AS tenth) AS tenths;
+		RAISE NOTICE 'over %', shown;
 	END\$\$;"
-# machine_tenths PROCEDURE TABLE N: microseconds per statement of the first and the last tenth
-machine_tenths()
+# machine_turns WHAT N ONE TARGET: what the guard adds to a statement of the
+# first tenth and to one of the last, in microseconds: the mean of the middle half
+machine_turns()
 {
-	psql -XAtq -v ON_ERROR_STOP=1 -c "VACUUM $2" -c "CALL $1('$2', $3)" 2>&1 |
-		awk '/tenths/ { print $(NF - 1), $NF }'
-}
-# machine_flat WHAT PROCEDURE N TARGET: overhead of the last tenth less that of the first
-machine_flat()
-{
-	local bare guarded
+	local round
 
-	bare=$(machine_tenths "$2" m_bare "$3")
-	guarded=$(machine_tenths "$2" m_checked "$3")
-	row "$1" 1 "$(awk '{ printf "%.2f", $3 - $1 }' <<<"$bare $guarded")" \
-		"$(awk '{ printf "%.2f", $4 - $2 }' <<<"$bare $guarded")" \
-		"$(awk '{ printf "%+.2f", $4 - $2 - $3 + $1 }' <<<"$bare $guarded")" - "$4" \
-		"$(awk '{ print $4 - $2 - $3 + $1 }' <<<"$bare $guarded")"
+	: >"$work/rounds"
+	for ((round = 0; round < ROUNDS; round++))
+	do
+		psql -XAtq -v ON_ERROR_STOP=1 -c 'SET synchronous_commit = off' -c 'VACUUM m_bare' -c 'VACUUM m_checked' \
+			-c "CALL m_turns($2, $3)" 2>&1 | awk '/over/ { print $(NF - 2), $NF, $(NF - 1) }' >>"$work/rounds"
+	done
+	rounds_row "$1" 1 "$4" %.2f
+	say "  overhead of the first, the fifth and the last tenth, round by round:$(awk '{ printf "  %.2f %.2f %.2f", $1, $3, $2 }' "$work/rounds")"
 }
-machine_flat '100,000 rows in one transaction, overhead first and last tenth (µs)' m_each 100000 '<= 2'
-machine_flat '10,000 times one row, overhead first and last tenth (µs)' m_one 10000 '<= 5'
+for n in 10000 50000 100000
+do
+	machine_turns "$n rows in one transaction, guard's overhead, last tenth to first" $n false '<= 1.30'
+done
+machine_turns "10000 times one row, guard's overhead, last tenth to first" 10000 true '<= 1.50'

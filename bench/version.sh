@@ -30,45 +30,14 @@ sql "
 	END';
 	CREATE TRIGGER version BEFORE UPDATE ON v_plpgsql FOR EACH ROW EXECUTE FUNCTION v_plpgsql();" >/dev/null
 
-# version_time TABLE SET: microseconds per row of one UPDATE of the table
-version_time()
-{
-	psql -XAtq -v ON_ERROR_STOP=1 <<-END | awk '/^Time:/ { print $2 * 1000 / '"$version_rows"' }'
-		SET synchronous_commit = off;
-		VACUUM v_$1;
-		\\timing on
-		UPDATE v_$1 SET $2;
-	END
-}
-
-# version_compare WHAT AGAINST TABLE SET TARGET: the difference per row
-version_compare()
-{
-	local what=$1 against=$2 table=$3 set=$4 target=$5 round differences difference
-
-	version_time "$against" "$set" >/dev/null
-	version_time "$table" "$set" >/dev/null
-	: >"$work/rounds"
-	for ((round = 0; round < ROUNDS; round++))
-	do
-		echo "$(version_time "$against" "$set") $(version_time "$table" "$set")" >>"$work/rounds"
-	done
-	differences=$(awk '{ printf "%.3f\n", $2 - $1 }' "$work/rounds")
-	difference=$(median <<<"$differences")
-	row "$what" 1 "$(printf '%.2f' "$(column 1 | median)")" \
-		"$(printf '%.2f' "$(column 2 | median)")" "$(printf '%+.3f' "$difference")" \
-		"$(sort -g <<<"$differences" | awk 'NR == 1 { a = $1 } { b = $1 } END { printf "%.2f-%.2f", a, b }')" \
-		"$target" "$difference"
-}
-
 blind='amount = amount + 1'
 given='amount = amount + 1, version = version'
-version_compare 'version counted, over an empty trigger (µs/row)' empty checked "$blind" '<= 0.30'
-version_compare 'version checked, over an empty trigger (µs/row)' empty checked "$given" '<= 0.30'
-version_compare 'version checked, with ignored columns, over an empty trigger' empty ignoring "$given" '<= 0.30'
-version_compare 'only ignored columns, over an empty trigger (µs/row)' empty ignoring 'seen = seen + 1' -
-version_compare 'version checked, over no trigger (µs/row)' bare checked "$given" -
-version_compare 'the same check in plpgsql, over an empty trigger (µs/row)' empty plpgsql "$given" -
+update_compare 'version counted, over an empty trigger (µs/row)' v_empty v_checked "$blind" "$version_rows" '<= 0.30'
+update_compare 'version checked, over an empty trigger (µs/row)' v_empty v_checked "$given" "$version_rows" '<= 0.30'
+update_compare 'version checked, with ignored columns, over an empty trigger' v_empty v_ignoring "$given" "$version_rows" '<= 0.30'
+update_compare 'only ignored columns, over an empty trigger (µs/row)' v_empty v_ignoring 'seen = seen + 1' "$version_rows" -
+update_compare 'version checked, over no trigger (µs/row)' v_bare v_checked "$given" "$version_rows" -
+update_compare 'the same check in plpgsql, over an empty trigger (µs/row)' v_empty v_plpgsql "$given" "$version_rows" -
 sql "DROP TABLE v_bare, v_empty, v_checked, v_ignoring, v_plpgsql"
 
 # Writers that have read the version and change the row by it.

@@ -27,6 +27,7 @@ char	   *idem_guc_scope = NULL;
 int			idem_guc_access = IDEM_ACCESS_AUTO;
 bool		idem_guc_declared_scopes = false;
 int			idem_guc_branch_ttl = 30 * 24 * 60;
+int			idem_guc_tick_row_timeout = 10000;
 char	   *idem_guc_actor = NULL;
 char	   *idem_guc_context = NULL;
 int			idem_guc_stats_max = 1000;
@@ -204,6 +205,13 @@ idem_guc_define(void)
 							&idem_guc_branch_ttl, 30 * 24 * 60,
 							-1, 1000 * 365 * 24 * 60,
 							PGC_USERSET, GUC_UNIT_MIN | GUC_NOT_IN_SAMPLE,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("idem.tick_row_timeout",
+							"How long idem_tick() lets guards and triggers of one row run.",
+							"0 means without limit.",
+							&idem_guc_tick_row_timeout, 10000, 0, INT_MAX,
+							PGC_SUSET, GUC_UNIT_MS | GUC_NOT_IN_SAMPLE,
 							NULL, NULL, NULL);
 
 	guc_define_preloaded();

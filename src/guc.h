@@ -16,6 +16,7 @@ extern char *idem_guc_scope;
 extern int	idem_guc_access;
 extern bool idem_guc_declared_scopes;
 extern int	idem_guc_branch_ttl;	/* minutes */
+extern int	idem_guc_tick_row_timeout;	/* milliseconds; 0: none */
 extern char *idem_guc_actor;
 extern char *idem_guc_context;
 extern int	idem_guc_stats_max;

@@ -6,7 +6,8 @@
  * tickers share the work and none is fired twice, and handles each in a
  * subtransaction: an error of a guard or trigger undoes that row alone, and its
  * timer is put off, longer each time, so that it does not stand in the way of
- * others.  The row itself is locked with SKIP LOCKED too: a ticker waits for
+ * others.  One that takes too long is cancelled (idem.tick_row_timeout).
+ * The row itself is locked with SKIP LOCKED too: a ticker waits for
  * nobody; a row that somebody is writing is looked at again next time.
  *
  * The timer only says where to look.  What is done is judged by the row and
@@ -43,6 +44,7 @@
 #include "catalog.h"
 #include "errors.h"
 #include "fire.h"
+#include "guc.h"
 #include "tick.h"
 #include "timer.h"
 #include "wait.h"
@@ -233,20 +235,24 @@ tick_handle(void *arg)
 
 /*
  * An IdemExpected that keeps what happened.  A real cancel ends the tick; who
- * raises that error, or one that tells of a lack of resources, in a guard or a
- * trigger must not stop the timers of others.  What ends the session is FATAL
- * and does not come here.
+ * takes longer than he may, raises that error, or one that tells of a lack of
+ * resources, in a guard or a trigger must not stop the timers of others.  What
+ * ends the session is FATAL and does not come here.
  */
 static bool
 tick_tolerates(const ErrorData *error)
 {
-	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED &&
+	bool		ran_out = idem_try_ran_out(error);
+
+	if (!ran_out && error->sqlerrcode == ERRCODE_QUERY_CANCELED &&
 		error->funcname != NULL &&
 		strcmp(error->funcname, "ProcessInterrupts") == 0)
 		return false;
 	tick_error = MemoryContextStrdup(TopTransactionContext,
 									 psprintf("%s: %s",
 											  unpack_sql_state(error->sqlerrcode),
+											  ran_out ?
+											  "it ran for longer than idem.tick_row_timeout" :
 											  error->message));
 	return true;
 }
@@ -262,7 +268,7 @@ tick_later(int tries)
  * One due timer, from beginning to end.
  */
 static void
-tick_one(Timer *timer)
+tick_one(Timer *timer, int limit)
 {
 	static SPIPlanPtr delete_plan = NULL;
 	static SPIPlanPtr put_off_plan = NULL;
@@ -270,7 +276,7 @@ tick_one(Timer *timer)
 	Datum		args[3];
 
 	tick_error = NULL;
-	if (!idem_try(tick_handle, timer, tick_tolerates))
+	if (!idem_try_within(limit, tick_handle, timer, tick_tolerates))
 	{
 		timer->outcome = "error";
 		timer->keep = true;
@@ -327,6 +333,7 @@ tick_run(ReturnSetInfo *rsinfo, int64 left)
 	Datum		args[2];
 	SPITupleTable *table;
 	uint64		n;
+	int			limit = idem_guc_tick_row_timeout;
 
 	SPI_connect();
 	args[0] = TimestampTzGetDatum(GetCurrentTimestamp());
@@ -342,7 +349,7 @@ tick_run(ReturnSetInfo *rsinfo, int64 left)
 
 		CHECK_FOR_INTERRUPTS();
 		tick_load(table->vals[i], table->tupdesc, &timer);
-		tick_one(&timer);
+		tick_one(&timer, limit);
 		if (timer.outcome == NULL || rsinfo == NULL)
 			continue;
 		values[0] = CStringGetTextDatum(quote_qualified_identifier(timer.schema,

@@ -13,6 +13,9 @@
  * lock_timeout would not do instead: it starts anew with each lock of one row,
  * and a timer that fires just as the lock is granted surfaces later, as an
  * error of whatever the caller does next.
+ *
+ * A limit on somebody else's code (idem_try_within) cancels whatever that is
+ * at, and goes on cancelling: a function may have caught the first one.
  */
 #include "postgres.h"
 
@@ -30,9 +33,13 @@
 /* milliseconds from one look at a sleep that is too long to the next */
 #define TIMER_INTERVAL	2
 
+/* milliseconds from one cancel of work that is over its limit to the next */
+#define LIMIT_INTERVAL	1000
+
 const IdemWait idem_wait_forever = {.forever = true};
 
 static volatile sig_atomic_t wait_is_over = false;
+static volatile sig_atomic_t limit_is_over = false;
 
 /*
  * Runs "work" in a subtransaction of its own.  False if it failed with an
@@ -104,16 +111,26 @@ wait_time_out(void)
 }
 
 /*
+ * Whether the error is one of a cancel, not of a timeout of the user's nor of
+ * code that raises what looks like it.
+ */
+static bool
+wait_is_cancel(const ErrorData *error)
+{
+	return error->sqlerrcode == ERRCODE_QUERY_CANCELED &&
+		error->message_id != NULL &&
+		strcmp(error->message_id,
+			   "canceling statement due to user request") == 0;
+}
+
+/*
  * An IdemExpected: our own cancel, not the user's nor that of a timeout of
  * his.
  */
 static bool
 wait_has_timed_out(const ErrorData *error)
 {
-	return wait_is_over && error->sqlerrcode == ERRCODE_QUERY_CANCELED &&
-		error->message_id != NULL &&
-		strcmp(error->message_id,
-			   "canceling statement due to user request") == 0;
+	return wait_is_over && wait_is_cancel(error);
 }
 
 typedef struct WaitWork
@@ -171,6 +188,63 @@ idem_wait_run(const IdemWait *wait, IdemWork work, void *arg)
 		if (wait_is_over)
 			QueryCancelPending = false;
 		wait_is_over = false;
+	}
+	PG_END_TRY();
+	return done;
+}
+
+/*
+ * The handler of a limit on work: cancels it as the user would, whatever it is
+ * at, and again if it went on all the same.
+ */
+static void
+limit_ran_out(void)
+{
+	limit_is_over = true;
+	InterruptPending = true;
+	QueryCancelPending = true;
+	SetLatch(MyLatch);
+}
+
+/*
+ * For an IdemExpected: whether it is the cancel of a limit.
+ */
+bool
+idem_try_ran_out(const ErrorData *error)
+{
+	return limit_is_over && wait_is_cancel(error);
+}
+
+/*
+ * As idem_try(), but work that takes more than "limit" milliseconds is
+ * cancelled; 0 is no limit.  Not to be called within itself.
+ */
+bool
+idem_try_within(int limit, IdemWork work, void *arg, IdemExpected expected)
+{
+	static TimeoutId timeout = MAX_TIMEOUTS;
+	volatile bool done = false;
+
+	if (limit == 0)
+		return idem_try(work, arg, expected);
+	if (timeout == MAX_TIMEOUTS)
+		timeout = RegisterTimeout(USER_TIMEOUT, limit_ran_out);
+	limit_is_over = false;
+	enable_timeout_every(timeout,
+						 TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+													 limit),
+						 LIMIT_INTERVAL);
+	PG_TRY();
+	{
+		done = idem_try(work, arg, expected);
+	}
+	PG_FINALLY();
+	{
+		disable_timeout(timeout, false);
+		/* it may have fired as the work ended, and has nobody to cancel */
+		if (limit_is_over)
+			QueryCancelPending = false;
+		limit_is_over = false;
 	}
 	PG_END_TRY();
 	return done;

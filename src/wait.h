@@ -24,4 +24,8 @@ extern bool idem_try(IdemWork work, void *arg, IdemExpected expected);
 extern bool idem_try_tolerates(const ErrorData *error);
 extern bool idem_wait_run(const IdemWait *wait, IdemWork work, void *arg);
 
+extern bool idem_try_within(int limit, IdemWork work, void *arg,
+							IdemExpected expected);
+extern bool idem_try_ran_out(const ErrorData *error);
+
 #endif							/* IDEM_WAIT_H */

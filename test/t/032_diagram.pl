@@ -29,45 +29,10 @@ $node->safe_psql($db, <<'EOT');
 CREATE ROLE regress_idem_by;
 CREATE ROLE "regress_idem_a b, ""c""";
 EOT
-$node->safe_psql($db, <<'EOT' . "SELECT fill($machines);");
--- Machines by chance: rows, diagram, rows again.  Every character that means
--- something to anybody is in some name, guard or role.
-CREATE FUNCTION public.word(max int) RETURNS text LANGUAGE sql VOLATILE AS $fn$
-	SELECT string_agg(substr(chars, 1 + floor(random() * length(chars))::int, 1), '')
-	FROM generate_series(1, 1 + floor(random() * max)::int),
-		(VALUES (E'ab1_-. :;,#[](){}<>"''%&\\\n\t*+/=|~!?@^`$éß€字')) AS v (chars)
-$fn$;
-CREATE FUNCTION public.states(n int) RETURNS text[] LANGUAGE sql VOLATILE AS $fn$
-	SELECT array_agg(DISTINCT name) FROM (
-		SELECT CASE WHEN i % 3 = 0 THEN public.word(12)
-			WHEN i % 7 = 0 THEN (ARRAY['state', 'note', 'end', 's1', 's2', 'by', 'after', '[any]', '[*]', 'root', 'class', '-->', '#35;', ' a ', '%%', '--', 'a --> b', E'\u00a0', '"'])[1 + i % 19]
-			ELSE 'w' || i END AS name
-		FROM generate_series(1, n) AS i) AS names
-	WHERE name <> '*'
-$fn$;
-CREATE FUNCTION public.guard() RETURNS text LANGUAGE sql VOLATILE AS $fn$
-	SELECT (ARRAY['new.a > 1', 'new.a::int = 3', format('new.t = %L', public.word(20)), format('new.%I IS NULL', public.word(10)),
-		'new.x[1] = old.x[2]', format('$q$%s]$q$ = ''''', translate(public.word(8), '$', '')), E'E''\\]'' = ''[''', 'true -- ]', E'true /* [ ] ] */\n', NULL, NULL, NULL])[1 + floor(random() * 12)::int]
-$fn$;
-CREATE FUNCTION public.make(n int) RETURNS void LANGUAGE plpgsql AS $fn$
-DECLARE
-	names text[] := public.states(n);
-BEGIN
-	DELETE FROM idem.machine WHERE name = 'chance';
-	INSERT INTO idem.machine (name) VALUES ('chance');
-	INSERT INTO idem.state (machine, name, initial, final, frozen, self)
-	SELECT 'chance', name, random() < 0.3 OR name = names[1], random() < 0.2, random() < 0.2,
-		(ARRAY['deny', 'noop', 'reenter'])[1 + floor(random() * 3)::int]
-	FROM unnest(names) AS name;
-	INSERT INTO idem.transition (machine, event, from_state, to_state, priority, guard, roles, after)
-	SELECT 'chance', CASE WHEN random() < 0.2 THEN t ELSE public.word(10) END, f, t, row_number() OVER (), public.guard(),
-		(ARRAY[NULL, NULL, '{"regress_idem_a b, \"c\"",regress_idem_by}', '{regress_idem_by}'])[1 + floor(random() * 4)::int]::name[],
-		(ARRAY[NULL, NULL, NULL, '0 s', '1 mon -1 day', '-3 h +1 day', '1.000001 s', '2 years 3 days 04:05:06.7'])[1 + floor(random() * 8)::int]::interval
-	FROM (SELECT f.name AS f, t.name AS t
-		FROM (SELECT name FROM idem.state WHERE machine = 'chance' AND NOT final UNION ALL SELECT '*') AS f,
-			(SELECT name FROM idem.state WHERE machine = 'chance') AS t
-		WHERE random() < 3.0 / n) AS pairs;
-END $fn$;
+# The machines by chance are those of the regression test.
+my ($generator) = slurp_file("$FindBin::RealBin/../sql/diagram.sql") =~ /^(-- Machines by chance.*?)^SELECT setseed/ms
+  or die 'test/sql/diagram.sql has no generator';
+$node->safe_psql($db, ($generator =~ s/pg_temp\./public./gr) . <<'EOT' . "SELECT fill($machines);");
 CREATE FUNCTION fill(n int) RETURNS void LANGUAGE plpgsql AS $fn$
 BEGIN
 	PERFORM setseed(0.7);

@@ -53,6 +53,8 @@ my $load = bench_start($node, 'tick', [ '-c', '6', '-j', '2', '-t', '300' ], [ $
 my ($rc, $out, $err) = bench_finish($load);
 is($rc, 0, 'no writer and no ticker fails');
 unlike($err, qr/ERROR/, 'nor a statement') or diag($err);
+# takers may have taken every poisoned row; this one they cannot
+$node->safe_psql('tick', q{INSERT INTO t VALUES (1000010, 'open', 0)});
 $node->safe_psql('tick', 'SELECT count(*) FROM idem_tick(NULL)');
 
 is($node->safe_psql('tick', q{SELECT count(*) FROM t WHERE state = 'open' AND n = 1}), '0', 'all that could expire has');
@@ -63,8 +65,8 @@ is($node->safe_psql('tick', <<'EOT'), '', 'and is where its history says');
 SELECT * FROM t JOIN (SELECT (row_key->>'id')::int AS id, (array_agg(to_state ORDER BY seq DESC))[1] AS last FROM idem.history GROUP BY 1) AS h USING (id)
 WHERE state <> last;
 EOT
-is($node->safe_psql('tick', <<'EOT'), 't|t', 'timers are left of the poisoned alone, put off');
-SELECT coalesce(bool_and(n = 0 AND due > since), true), count(*) = (SELECT count(*) FROM t WHERE state = 'open')
+is($node->safe_psql('tick', <<'EOT'), 't|t|t', 'timers are left of the poisoned alone, put off');
+SELECT bool_and(n = 0 AND due > since), count(*) = (SELECT count(*) FROM t WHERE state = 'open'), count(*) > 0
 FROM idem.timer JOIN t ON id = (row_key->>'id')::int;
 EOT
 cmp_ok($node->safe_psql('tick', q{SELECT count(*) FROM idem.history WHERE event = 'expire'}), '>', 50, 'tickers had work');
@@ -74,6 +76,47 @@ $node->safe_psql('tick', q{INSERT INTO t SELECT generate_series(2000001, 2000020
 crash_backend($node, 'tick', "BEGIN;\nSELECT count(*) FROM idem_tick(10);");
 is($node->safe_psql('tick', q{SELECT count(*) FROM t WHERE id > 2000000 AND state = 'open'}), '20', 'killed: nothing fired');
 is($node->safe_psql('tick', q{SELECT count(*) FROM idem_tick() WHERE outcome = 'applied'}), '20', 'then all');
+
+# A row's trigger or guard that sleeps, waits for a lock, or goes on after a
+# cancel, is ended when its time is up; others are fired.  A cancel of the
+# whole statement is none of that.
+$node->safe_psql('tick', <<'EOT');
+SET ROLE regress_idem_owner;
+CREATE TABLE behind (id int PRIMARY KEY);
+INSERT INTO behind VALUES (1);
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	CASE new.id - 3000000
+	WHEN 91 THEN PERFORM pg_sleep(600);
+	WHEN 92 THEN PERFORM FROM behind FOR UPDATE;
+	WHEN 93 THEN
+		FOR i IN 1 .. 2 LOOP
+			BEGIN
+				PERFORM pg_sleep(600);
+			EXCEPTION WHEN query_canceled THEN NULL;
+			END;
+		END LOOP;
+		PERFORM pg_sleep(600);
+	WHEN 94 THEN PERFORM set_config('idem.tick_row_timeout', '0', false);
+	ELSE NULL;
+	END CASE;
+	RETURN new;
+END $$;
+CREATE TRIGGER slow BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION slow();
+INSERT INTO t SELECT i, 'open', 1 FROM generate_series(3000090, 3000095) AS i;
+EOT
+my $holder = $node->background_psql('tick');
+$holder->query_safe("BEGIN;\nSELECT FROM behind FOR UPDATE;");
+my $ticked = q{SELECT string_agg((row_key->>'id') || ' ' || outcome, ', ' ORDER BY row_key) FROM idem_tick() WHERE row_key->>'id' > '3000000'};
+is($node->safe_psql('tick', "SET idem.tick_row_timeout = '200ms'; $ticked"),
+	'3000090 applied, 3000091 error, 3000092 error, 3000093 error, 3000094 error, 3000095 applied',
+	'what takes too long is ended, alone');
+is($node->safe_psql('tick', q{SELECT string_agg(tries::text, ' ') FROM idem.timer WHERE row_key->>'id' > '3000000'}), '1 1 1 1', 'and put off');
+$holder->query_safe('COMMIT');
+$holder->quit;
+my $again = q{UPDATE idem.timer SET due = since WHERE row_key = '{"id": 3000091}'};
+is(errcode($node, 'tick', "$again; SET statement_timeout = '300ms'; SELECT * FROM idem_tick()"), '57014', 'a statement that is cancelled is');
+is($node->safe_psql('tick', q{SELECT state FROM t WHERE id = 3000091}), 'open', 'and nothing of it stays');
 
 $node->wait_for_catchup($standby);
 is($standby->safe_psql('tick', q{SELECT * FROM idem_allowed('t', 2000001)}), '', 'standby: allowed');
