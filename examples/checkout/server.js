@@ -191,8 +191,11 @@ app.get('/diagram.mmd', async (req, res) => {
 	res.type('text').send(text);
 });
 
-app.use((error, req, res, next) =>
-	problem(error, req, req.accepts(['json', 'html']) === 'html' ? page.asHtml(res) : res, next));
+app.use((error, req, res, next) => {
+	problem(error, req, req.accepts(['json', 'html']) === 'html' ? page.asHtml(res) : res, next);
+	if (res.statusCode === 500)
+		console.error(error);
+});
 
 const server = app.listen(Number(PORT), '127.0.0.1', () =>
 	console.log(`shop: http://127.0.0.1:${server.address().port}`));
