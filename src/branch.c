@@ -33,6 +33,7 @@
 #include "errors.h"
 #include "guc.h"
 #include "registry.h"
+#include "stats.h"
 
 PG_FUNCTION_INFO_V1(idem_branch);
 
@@ -286,5 +287,9 @@ idem_branch(PG_FUNCTION_ARGS)
 	idem_direct_open_own(&table, &branch_table, RowExclusiveLock);
 	verdict = branch_call(&table, key, op);
 	idem_direct_close_own(&table);
+	idem_stats_counted(IDEM_STATS_BRANCH, NULL,
+					   verdict == BRANCH_RUN ? IDEM_COUNT_CLAIMS :
+					   verdict == BRANCH_DUPLICATE ? IDEM_COUNT_REPLAYS :
+					   IDEM_COUNT_REFUSED);
 	return CStringGetTextDatum(verdict_names[verdict]);
 }

@@ -29,6 +29,7 @@
 #include "change.h"
 #include "errors.h"
 #include "function.h"
+#include "stats.h"
 
 PG_FUNCTION_INFO_V1(idem_update);
 PG_FUNCTION_INFO_V1(idem_delete);
@@ -256,6 +257,12 @@ change_apply(IdemChange *change, FunctionCallInfo fcinfo, const char *done)
 		[IDEM_CHANGE_MISSING] = "missing"
 	};
 	IdemChangeVerdict verdict;
+	IdemRefusal refusal = {
+		.kind = IDEM_STATS_VERSION,
+		.counter = IDEM_COUNT_STALE,
+		.relid = RelationGetRelid(change->rel),
+		.sqlerrcode = ERRCODE_IDEM_STALE
+	};
 	TupleDesc	desc = (TupleDesc) fcinfo->flinfo->fn_extra;
 	Datum		values[OUT_N];
 	bool		nulls[OUT_N];
@@ -274,6 +281,8 @@ change_apply(IdemChange *change, FunctionCallInfo fcinfo, const char *done)
 	idem_change_directly(change, &verdict);
 	if (verdict.outcome == IDEM_CHANGE_UNDECIDED)
 		idem_change_by_sql(change, &verdict);
+	if (verdict.outcome == IDEM_CHANGE_STALE)
+		idem_stats_refused(&refusal);
 
 	values[OUT_OUTCOME] =
 		CStringGetTextDatum(verdict.outcome == IDEM_CHANGE_DONE ? done :

@@ -18,6 +18,7 @@
 #include "utils/rel.h"
 
 #include "errors.h"
+#include "stats.h"
 
 PG_FUNCTION_INFO_V1(idem_fence_check);
 
@@ -25,6 +26,11 @@ Datum
 idem_fence_check(PG_FUNCTION_ARGS)
 {
 	TriggerData *td = (TriggerData *) fcinfo->context;
+	IdemRefusal refusal = {
+		.kind = IDEM_STATS_VERSION,
+		.counter = IDEM_COUNT_STALE,
+		.sqlerrcode = ERRCODE_IDEM_STALE
+	};
 	List	   *vars = NIL;
 	AttrNumber	column = 0;
 	ListCell   *lc;
@@ -49,6 +55,8 @@ idem_fence_check(PG_FUNCTION_ARGS)
 						td->tg_trigger->tgname),
 				 errhint("Make it with idem_attach_fence().")));
 
+	refusal.relid = RelationGetRelid(td->tg_relation);
+	idem_stats_refused(&refusal);
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_STALE),
 			 errmsg("fence of a row of table \"%s\" is stale",

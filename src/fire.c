@@ -33,6 +33,7 @@
 
 #include "errors.h"
 #include "fire.h"
+#include "stats.h"
 #include "taken.h"
 
 PG_FUNCTION_INFO_V1(idem_fire);
@@ -318,6 +319,57 @@ idem_fire_one(IdemFire *fire, Datum *id, IdemFireVerdict *verdict)
 }
 
 /*
+ * Counts a verdict.  What is raised is counted by who raises it.
+ */
+void
+idem_fire_count(const IdemFire *fire, const IdemFireVerdict *verdict,
+				bool raised)
+{
+	const char *machine = fire->machine->name;
+
+	switch (verdict->outcome)
+	{
+		case IDEM_FIRE_APPLIED:
+			idem_stats_counted(IDEM_STATS_MACHINE, machine, IDEM_COUNT_MOVES);
+			break;
+		case IDEM_FIRE_ALREADY:
+			idem_stats_counted(IDEM_STATS_MACHINE, machine,
+							   IDEM_COUNT_REPLAYS);
+			break;
+		case IDEM_FIRE_MISMATCH:
+			idem_stats_counted(IDEM_STATS_MACHINE, machine,
+							   IDEM_COUNT_MISMATCHES);
+			break;
+		case IDEM_FIRE_MISSING:
+			break;
+		case IDEM_FIRE_STALE:
+			{
+				IdemRefusal refusal = {
+					.kind = IDEM_STATS_MACHINE,
+					.name = machine,
+					.counter = IDEM_COUNT_STALE,
+					.relid = verdict->judge->relid,
+					.from = verdict->from,
+					.event = fire->event,
+					.sqlerrcode = ERRCODE_IDEM_STALE
+				};
+
+				idem_stats_refused(&refusal);
+				break;
+			}
+		case IDEM_FIRE_FROZEN:
+		case IDEM_FIRE_ILLEGAL:
+		case IDEM_FIRE_FORBIDDEN:
+		case IDEM_FIRE_GUARDED:
+			if (!raised)
+				idem_judge_count(verdict->judge, false, verdict->verdict,
+								 verdict->from, verdict->to, fire->event,
+								 verdict->rule);
+			break;
+	}
+}
+
+/*
  * Raises what a verdict other than applied and already is.
  */
 void
@@ -419,6 +471,7 @@ fire_call(FunctionCallInfo fcinfo, const char *verb, bool raise)
 
 	SPI_connect();
 	idem_fire_one(&fire, id, &verdict);
+	idem_fire_count(&fire, &verdict, raise);
 	if (raise)
 		idem_fire_report(&fire, &verdict);
 	idem_fire_close(&fire);

@@ -87,6 +87,8 @@ extern void idem_fire_set_list(IdemFire *fire, int param, StringInfo set,
 extern void idem_fire_one(IdemFire *fire, Datum *id,
 						  IdemFireVerdict *verdict);
 extern void idem_fire_refuse_lost(IdemFire *fire);
+extern void idem_fire_count(const IdemFire *fire,
+							const IdemFireVerdict *verdict, bool raised);
 extern void idem_fire_report(IdemFire *fire, const IdemFireVerdict *verdict);
 extern int	idem_fire_errtable(const IdemTarget *target);
 

@@ -439,6 +439,8 @@ idem_fire_many(PG_FUNCTION_ARGS)
 		many_lock(&many);
 		many_apply(&many);
 	}
+	for (int i = 0; i < many.n; i++)
+		idem_fire_count(&many.fire, &many.rows[i].verdict, false);
 	idem_fire_close(&many.fire);
 
 	getTypeOutputInfo(many.id_type, &output, &is_varlena);

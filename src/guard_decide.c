@@ -14,6 +14,7 @@
 #include "errors.h"
 #include "guard_call.h"
 #include "machine.h"
+#include "stats.h"
 
 /* so many rows are warned of per statement and trigger in observe mode */
 #define MAX_WARNINGS	10
@@ -60,6 +61,28 @@ guard_errcolumn(IdemGuardCall * call)
 }
 
 /*
+ * Counts a refusal that the judge does not report; before it is raised.
+ */
+static void
+guard_count(IdemGuardCall * call, IdemCounter counter, const char *from,
+			const char *to)
+{
+	IdemRefusal refusal = {
+		.kind = IDEM_STATS_MACHINE,
+		.name = call->judge->machine->name,
+		.counter = counter,
+		.observed = call->judge->binding->observe,
+		.relid = call->judge->relid,
+		.from = from,
+		.to = to,
+		.sqlerrcode = counter == IDEM_COUNT_FORBIDDEN ?
+		ERRCODE_INSUFFICIENT_PRIVILEGE : ERRCODE_IDEM_CONFLICT
+	};
+
+	idem_stats_refused(&refusal);
+}
+
+/*
  * An insert in a state that is not initial.
  */
 static void
@@ -69,6 +92,7 @@ guard_refuse_insert(IdemGuardCall * call, const char *label)
 	StringInfoData initial;
 	int			elevel = guard_elevel(call);
 
+	guard_count(call, IDEM_COUNT_ILLEGAL, NULL, label);
 	initStringInfo(&initial);
 	for (int i = 0; i < machine->nstates; i++)
 	{
@@ -192,6 +216,9 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 	if (!same && binding->events_only && *intent == NULL &&
 		!(from >= 0 && machine->states[from].frozen))
 	{
+		guard_count(call, IDEM_COUNT_FORBIDDEN,
+					idem_guard_label(call, old_value, old_null),
+					idem_guard_label(call, new_value, new_null));
 		ereport(guard_elevel(call),
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("column \"%s\" of table \"%s\" moves by events only",
@@ -325,6 +352,8 @@ idem_guard_delete(IdemGuardCall * call, TupleTableSlot *slot)
 	if (binding->on_delete == IDEM_DELETE_FINAL && state >= 0 &&
 		machine->states[state].final)
 		return;
+	guard_count(call, IDEM_COUNT_ILLEGAL,
+				idem_guard_label(call, value, isnull), NULL);
 	ereport(guard_elevel(call),
 			(errcode(ERRCODE_IDEM_CONFLICT),
 			 errmsg("row of table \"%s\" cannot be deleted in state %s of machine \"%s\"",

@@ -49,6 +49,7 @@
 #include "errors.h"
 #include "leases.h"
 #include "registry.h"
+#include "stats.h"
 
 PG_FUNCTION_INFO_V1(idem_lease_acquire);
 PG_FUNCTION_INFO_V1(idem_lease_renew);
@@ -337,6 +338,8 @@ idem_lease_acquire(PG_FUNCTION_ARGS)
 	idem_require_writable("idem_lease_acquire()");
 
 	lease_acquire(&a);
+	idem_stats_counted(IDEM_STATS_LEASE, NULL,
+					   a.run ? IDEM_COUNT_CLAIMS : IDEM_COUNT_IN_PROGRESS);
 	values[0] = BoolGetDatum(a.run);
 	values[1] = CStringGetTextDatum(a.run ? "acquired" : "held");
 	if (a.run)
@@ -403,6 +406,8 @@ idem_lease_renew(PG_FUNCTION_ARGS)
 	}
 	idem_leases_close(&leases);
 
+	if (!renewed)
+		idem_stats_counted(IDEM_STATS_LEASE, NULL, IDEM_COUNT_STALE);
 	values[0] = CStringGetTextDatum(renewed ? "renewed" : "lost");
 	if (renewed)
 	{
@@ -447,12 +452,15 @@ idem_lease_release(PG_FUNCTION_ARGS)
 			lease_give_back(&leases, name, &lease) == IDEM_STORE_OK;
 	}
 	idem_leases_close(&leases);
+	if (!released)
+		idem_stats_counted(IDEM_STATS_LEASE, NULL, IDEM_COUNT_STALE);
 	PG_RETURN_TEXT_P(cstring_to_text(released ? "released" : "lost"));
 }
 
 static void
 guard_report(const char *detail)
 {
+	idem_stats_counted(IDEM_STATS_LEASE, NULL, IDEM_COUNT_STALE);
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_STALE),
 			 errmsg("lease is not held by this fence"),

@@ -49,6 +49,7 @@
 
 #include "errors.h"
 #include "rowversion.h"
+#include "stats.h"
 
 PG_FUNCTION_INFO_V1(idem_rowversion);
 
@@ -399,6 +400,15 @@ static void
 rowversion_report_stale(TriggerData *td, const IdemVersion *version,
 						int64 current, bool isnull, int64 given)
 {
+	IdemRefusal refusal = {
+		.kind = IDEM_STATS_VERSION,
+		.counter = IDEM_COUNT_STALE,
+		.relid = RelationGetRelid(td->tg_relation),
+		.sqlerrcode = version->retryable ?
+		ERRCODE_T_R_SERIALIZATION_FAILURE : ERRCODE_IDEM_STALE
+	};
+
+	idem_stats_refused(&refusal);
 	ereport(ERROR,
 			(errcode(version->retryable ? ERRCODE_T_R_SERIALIZATION_FAILURE :
 					 ERRCODE_IDEM_STALE),

@@ -57,5 +57,6 @@ extern void idem_sweep_keys(IdemSweep *sweep);
 extern void idem_sweep_stats_begin(IdemSweep *sweep, const char *kind);
 extern void idem_sweep_stats_show(IdemSweep *sweep);
 extern void idem_sweep_stats_end(IdemSweep *sweep, bool owned);
+extern void idem_sweep_stats_ticked(TimestampTz then);
 
 #endif							/* IDEM_SWEEP_H */

@@ -100,19 +100,25 @@ sweep_stats_at_xact(XactEvent event, void *arg)
 	}
 }
 
+static void
+sweep_stats_register(void)
+{
+	static bool registered = false;
+
+	if (!registered)
+		RegisterXactCallback(sweep_stats_at_xact, NULL);
+	registered = true;
+}
+
 /*
  * At the beginning of a kind's turn.
  */
 void
 idem_sweep_stats_begin(IdemSweep *sweep, const char *kind)
 {
-	static bool registered = false;
-
 	if (!idem_stats_on)
 		return;
-	if (!registered)
-		RegisterXactCallback(sweep_stats_at_xact, NULL);
-	registered = true;
+	sweep_stats_register();
 	sweep_stats_rest();
 	sweep->stats = idem_stats_row(IDEM_STATS_SWEEP, kind, strlen(kind));
 	idem_stats_set(sweep->stats, IDEM_GAUGE_STARTED_AT, sweep->now);
@@ -158,4 +164,22 @@ idem_sweep_stats_end(IdemSweep *sweep, bool owned)
 	call->nblocks = sweep->nblocks;
 	call->whole = sweep->once_round;
 	call->owned = owned;
+}
+
+/*
+ * What was due before "then" has been looked at.
+ */
+void
+idem_sweep_stats_ticked(TimestampTz then)
+{
+	Pending    *call;
+
+	if (!idem_stats_on || npending == MAX_PENDING)
+		return;
+	sweep_stats_register();
+	call = &pending[npending++];
+	memset(call, 0, sizeof(Pending));
+	call->row = idem_stats_row(IDEM_STATS_TICK, NULL, 0);
+	call->began_at = then;
+	call->whole = true;
 }

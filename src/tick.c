@@ -45,6 +45,8 @@
 #include "errors.h"
 #include "fire.h"
 #include "guc.h"
+#include "stats.h"
+#include "sweep.h"
 #include "tick.h"
 #include "timer.h"
 #include "wait.h"
@@ -139,6 +141,8 @@ tick_fire(Timer *timer, Oid relid, IdemFire *fire)
 	switch (verdict.outcome)
 	{
 		case IDEM_FIRE_APPLIED:
+			idem_fire_count(fire, &verdict, false);
+			idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_MOVES);
 			timer->outcome = "applied";
 			break;
 		case IDEM_FIRE_MISSING:
@@ -278,6 +282,7 @@ tick_one(Timer *timer, int limit)
 	tick_error = NULL;
 	if (!idem_try_within(limit, tick_handle, timer, tick_tolerates))
 	{
+		idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_REFUSED);
 		timer->outcome = "error";
 		timer->keep = true;
 		timer->due = 1;
@@ -361,6 +366,9 @@ tick_run(ReturnSetInfo *rsinfo, int64 left)
 							 nulls);
 	}
 	SPI_finish();
+	idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_RUNS);
+	if ((int64) n < left)
+		idem_sweep_stats_ticked(DatumGetTimestampTz(args[0]));
 	return (int64) n;
 }
 

@@ -52,6 +52,7 @@
 #include "errors.h"
 #include "fingerprint.h"
 #include "registry.h"
+#include "stats.h"
 
 PG_FUNCTION_INFO_V1(idem_token_issue);
 PG_FUNCTION_INFO_V1(idem_token_use);
@@ -452,6 +453,11 @@ idem_token_use(PG_FUNCTION_ARGS)
 			break;
 	}
 	idem_direct_close_own(&table);
+	idem_stats_counted(IDEM_STATS_TOKEN, NULL,
+					   verdict == TOKEN_CONSUMED ? IDEM_COUNT_CLAIMS :
+					   verdict == TOKEN_REUSED ? IDEM_COUNT_REPLAYS :
+					   verdict == TOKEN_MISMATCH ? IDEM_COUNT_MISMATCHES :
+					   IDEM_COUNT_REFUSED);
 	return token_verdict(verdict, "consumed");
 }
 

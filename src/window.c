@@ -45,6 +45,7 @@
 #include "direct.h"
 #include "errors.h"
 #include "registry.h"
+#include "stats.h"
 
 PG_FUNCTION_INFO_V1(idem_window);
 
@@ -386,6 +387,8 @@ idem_window(PG_FUNCTION_ARGS)
 	window.key[0] = PointerGetDatum(scope.name);
 	window.key[1] = PointerGetDatum(IDEM_ARG_TEXT(0));
 	window_hit(&window, &verdict);
+	idem_stats_counted(IDEM_STATS_WINDOW, NULL, verdict.allowed ?
+					   IDEM_COUNT_CLAIMS : IDEM_COUNT_REFUSED);
 
 	/* without an expression in a fast-path call */
 	rettype = get_fn_expr_rettype(fcinfo->flinfo);

@@ -17,7 +17,7 @@ my $node = idem_node('stats', conf => <<'EOT');
 shared_preload_libraries = 'idem'
 max_prepared_transactions = 5
 restart_after_crash = on
-idem.stats_max = 30
+idem.stats_max = 60
 idem.refusals_max = 20
 EOT
 
@@ -43,6 +43,9 @@ sub reset_stats
 	is($node->safe_psql($db, 'SELECT idem_stats_reset()'), 't', 'reset');
 	return;
 }
+
+# Nobody is given the first.
+$node->safe_psql('postgres', 'CREATE ROLE regress_idem_shipper; CREATE ROLE regress_idem_seller');
 
 each_access(
 	$node,
@@ -129,6 +132,91 @@ EOT
 		is($node->safe_psql($db, "SELECT ($lag) - '$before' > interval '20 ms'"), 't',
 			'calls that stop half way come round together');
 		is($node->safe_psql($db, q{SELECT count(*) FROM idem.key WHERE scope = 'e'}), '0', 'all is gone');
+
+		# A machine's verdicts: raised, given, rolled back, only watched.
+		reset_stats($db);
+		$node->safe_psql($db, <<'EOT');
+SELECT idem_define('order', $m$stateDiagram-v2
+[*] --> draft
+draft --> paid : pay [new.total > 0]
+paid --> shipped : ship by regress_idem_shipper
+paid --> archived : archive
+shipped --> [*]
+note right of archived : frozen
+$m$);
+CREATE TABLE orders (id int PRIMARY KEY, state text NOT NULL DEFAULT 'draft', total int NOT NULL DEFAULT 1, version int NOT NULL DEFAULT 1);
+CREATE TABLE watched (id int PRIMARY KEY, state text NOT NULL DEFAULT 'draft', total int NOT NULL DEFAULT 1);
+SELECT idem_attach('order', 'orders', 'state');
+SELECT idem_attach('order', 'watched', 'state', mode => 'observe');
+SELECT idem_attach_version('orders', 'version');
+INSERT INTO orders (id, total) VALUES (1, 1), (2, 0), (3, 1);
+INSERT INTO watched VALUES (1);
+SELECT idem_fire('orders', 1, 'pay', key => 'once');
+SELECT idem_fire('orders', 1, 'pay', key => 'once');
+SELECT idem_try_fire('orders', 2, 'pay');
+GRANT SELECT, UPDATE ON orders TO regress_idem_seller;
+SELECT idem_grant('regress_idem_seller');
+SET ROLE regress_idem_seller;
+SELECT idem_try_fire('orders', 1, 'ship');
+RESET ROLE;
+SELECT idem_try_fire('orders', 3, 'archive');
+SELECT idem_try_fire('orders', 1, 'archive', version => 7);
+BEGIN; SELECT idem_try_fire('orders', 3, 'archive'); ROLLBACK;
+SELECT count(*) FROM idem_fire_many('orders', ARRAY[2, 3], 'archive');
+SELECT idem_fire('orders', 1, 'archive');
+UPDATE watched SET state = 'shipped';
+EOT
+		is(errcode($node, $db, q{UPDATE orders SET state = 'shipped' WHERE id = 3}), 'ID409', 'illegal');
+		is(errcode($node, $db, q{UPDATE orders SET total = 9 WHERE id = 1}), 'ID409', 'frozen');
+		is(errcode($node, $db, q{INSERT INTO orders (id, state) VALUES (9, 'paid')}), 'ID409', 'not initial');
+		is(errcode($node, $db, q{SELECT idem_fire('orders', 2, 'pay')}), 'ID409', 'guarded');
+		is(counters($db, 'machine', 'order'),
+			'replays=1 moves=2 illegal=6 forbidden=1 guarded=2 stale=1 frozen=1 observed=1',
+			'verdicts of a machine');
+		is($node->safe_psql($db, <<'EOT'),
+SELECT verdict, observed, table_name, machine, from_state, to_state, event, code FROM idem_refusals() LIMIT 5
+EOT
+			join("\n",
+				'guarded|f|public.orders|order|draft|paid|pay|ID409',
+				'illegal|f|public.orders|order||paid||ID409',
+				'frozen|f|public.orders|order|archived|archived||ID409',
+				'illegal|f|public.orders|order|draft|shipped||ID409',
+				'illegal|t|public.watched|order|draft|shipped||ID409'),
+			'the latest first');
+
+		# Versions, tokens, leases, windows, branches.
+		is(errcode($node, $db, q{UPDATE orders SET version = 5 WHERE id = 2}), 'ID412', 'stale');
+		$node->safe_psql($db, <<'EOT');
+SELECT outcome FROM idem_update('orders', 2, 9, '{"total": 3}');
+SELECT idem_token_issue('p', 's') AS token \gset
+SELECT idem_token_use(:'token', 'other', 's');
+SELECT idem_token_use(:'token', 'p', 's');
+SELECT idem_token_use(:'token', 'p', 's');
+SELECT idem_token_use(repeat('A', 43), 'p', 's');
+SELECT fence FROM idem_lease_acquire('l', '1 h') \gset
+SELECT run FROM idem_lease_acquire('l', '1 h');
+SELECT idem_lease_break('l');
+SELECT outcome FROM idem_lease_renew('l', '1 h', :fence);
+SELECT idem_lease_release('l', :fence);
+SELECT allowed FROM idem_window('w', '1 h');
+SELECT allowed FROM idem_window('w', '1 h');
+SELECT idem_branch('saga', 'b', 'try');
+SELECT idem_branch('saga', 'b', 'try');
+SELECT idem_branch('saga', 'c', 'cancel');
+SELECT idem_tick();
+EOT
+		is(counters($db, 'version', ''), 'stale=2', 'versions');
+		is(counters($db, 'token', ''), 'claims=1 replays=1 mismatches=1 refused=1', 'tokens');
+		is(counters($db, 'lease', ''), 'claims=1 in_progress=1 stale=2', 'leases');
+		is(counters($db, 'window', ''), 'claims=1 refused=1', 'windows');
+		is(counters($db, 'branch', ''), 'claims=1 replays=1 refused=1', 'branches');
+		is(counters($db, 'tick', ''), 'runs=1', 'ticks');
+		is($node->safe_psql($db, q{SELECT lag BETWEEN 0 AND 60 FROM idem_stats() WHERE kind = 'tick'}), 't', 'and their lag');
+
+		# The ring holds no more than it may.
+		$node->safe_psql($db, q{SELECT idem_try_fire('orders', 3, 'archive') FROM generate_series(1, 50)});
+		is($node->safe_psql($db, q{SELECT count(*), count(*) FILTER (WHERE event = 'archive') FROM idem_refusals()}),
+			'20|20', 'the latest twenty');
 
 		# Forgotten on request.
 		reset_stats($db);

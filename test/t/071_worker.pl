@@ -76,7 +76,7 @@ SELECT idem_define('cart', E'stateDiagram-v2\n[*] --> open\nopen --> stale : exp
 CREATE TABLE cart (id int PRIMARY KEY, state text NOT NULL DEFAULT 'open', by_whom text);
 CREATE FUNCTION who() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.by_whom := current_user; RETURN NEW; END $$;
 CREATE TRIGGER who BEFORE UPDATE ON cart FOR EACH ROW EXECUTE FUNCTION who();
-SELECT idem_attach('cart', 'cart', 'state');
+SELECT idem_attach('cart', 'cart', 'state', history => true);
 INSERT INTO cart SELECT i FROM generate_series(1, 250) AS i;
 EOT
 ok($node->poll_query_until('one', q{SELECT bool_and(state = 'stale') FROM cart}), 'timed events are fired');
