@@ -73,14 +73,17 @@ COMMENT ON COLUMN idem.scope.max_attempts IS 'attempts after which a claim is an
 COMMENT ON COLUMN idem.scope.roles IS 'roles whose members may use the scope; NULL: all that may call the verbs';
 COMMENT ON COLUMN idem.scope.keep_failures IS 'retention of failed keys; NULL: as ttl';
 
-CREATE FUNCTION idem_scope_changed() RETURNS pg_catalog.trigger
+CREATE FUNCTION idem_catalog_changed() RETURNS pg_catalog.trigger
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION idem_scope_changed() IS 'trigger on idem.scope: tells every session that settings changed';
+COMMENT ON FUNCTION idem_catalog_changed() IS
+'Trigger on tables of settings and definitions: tells every session that one changed. Argument: which, if not the trigger''s own.';
 
-CREATE TRIGGER changed
-	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON idem.scope
-	FOR EACH STATEMENT EXECUTE FUNCTION idem_scope_changed();
+CREATE TRIGGER changed AFTER INSERT OR UPDATE OR DELETE ON idem.scope
+	FOR EACH ROW EXECUTE FUNCTION idem_catalog_changed();
+CREATE TRIGGER emptied AFTER TRUNCATE ON idem.scope
+	FOR EACH STATEMENT EXECUTE FUNCTION idem_catalog_changed();
 ALTER TABLE idem.scope ENABLE ALWAYS TRIGGER changed;
+ALTER TABLE idem.scope ENABLE ALWAYS TRIGGER emptied;
 
 CREATE VIEW idem.held AS
 	SELECT scope, key, hold, claimed_at AS since, lease_until, attempt, step

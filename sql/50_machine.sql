@@ -69,26 +69,30 @@ CREATE FUNCTION idem_machine_check() RETURNS pg_catalog.trigger
 COMMENT ON FUNCTION idem_machine_check() IS
 'Trigger on idem.machine, idem.state and idem.transition: who may write there, and what may stand there.';
 
-CREATE FUNCTION idem_machine_changed() RETURNS pg_catalog.trigger
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION idem_machine_changed() IS
-'Trigger on idem.machine, idem.state and idem.transition: tells every session that a definition changed.';
-
 CREATE TRIGGER checked AFTER INSERT OR UPDATE OR DELETE ON idem.machine
 	FOR EACH ROW EXECUTE FUNCTION idem_machine_check();
 CREATE TRIGGER checked AFTER INSERT OR UPDATE OR DELETE ON idem.state
 	FOR EACH ROW EXECUTE FUNCTION idem_machine_check();
 CREATE TRIGGER checked AFTER INSERT OR UPDATE OR DELETE ON idem.transition
 	FOR EACH ROW EXECUTE FUNCTION idem_machine_check();
-CREATE TRIGGER changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON idem.machine
-	FOR EACH STATEMENT EXECUTE FUNCTION idem_machine_changed();
-CREATE TRIGGER changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON idem.state
-	FOR EACH STATEMENT EXECUTE FUNCTION idem_machine_changed();
-CREATE TRIGGER changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON idem.transition
-	FOR EACH STATEMENT EXECUTE FUNCTION idem_machine_changed();
+CREATE TRIGGER changed AFTER INSERT OR UPDATE OR DELETE ON idem.machine
+	FOR EACH ROW EXECUTE FUNCTION idem_catalog_changed('machine');
+CREATE TRIGGER emptied AFTER TRUNCATE ON idem.machine
+	FOR EACH STATEMENT EXECUTE FUNCTION idem_catalog_changed('machine');
+CREATE TRIGGER changed AFTER INSERT OR UPDATE OR DELETE ON idem.state
+	FOR EACH ROW EXECUTE FUNCTION idem_catalog_changed('machine');
+CREATE TRIGGER emptied AFTER TRUNCATE ON idem.state
+	FOR EACH STATEMENT EXECUTE FUNCTION idem_catalog_changed('machine');
+CREATE TRIGGER changed AFTER INSERT OR UPDATE OR DELETE ON idem.transition
+	FOR EACH ROW EXECUTE FUNCTION idem_catalog_changed('machine');
+CREATE TRIGGER emptied AFTER TRUNCATE ON idem.transition
+	FOR EACH STATEMENT EXECUTE FUNCTION idem_catalog_changed('machine');
 ALTER TABLE idem.machine ENABLE ALWAYS TRIGGER changed;
+ALTER TABLE idem.machine ENABLE ALWAYS TRIGGER emptied;
 ALTER TABLE idem.state ENABLE ALWAYS TRIGGER changed;
+ALTER TABLE idem.state ENABLE ALWAYS TRIGGER emptied;
 ALTER TABLE idem.transition ENABLE ALWAYS TRIGGER changed;
+ALTER TABLE idem.transition ENABLE ALWAYS TRIGGER emptied;
 
 CREATE FUNCTION idem_define(
 	machine pg_catalog.text,

@@ -19,6 +19,8 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "commands/sequence.h"
+#include "commands/trigger.h"
+#include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
@@ -28,6 +30,8 @@
 
 #include "catalog.h"
 #include "errors.h"
+
+PG_FUNCTION_INFO_V1(idem_catalog_changed);
 
 static const char *const relation_names[IDEM_NRELATIONS] = {
 	[IDEM_REL_KEY] = "key",
@@ -213,4 +217,36 @@ idem_catalog_check_idle(Relation root, LOCKMODE lockmode, const char *function)
 		table_close(rel, NoLock);
 	}
 	list_free(relids);
+}
+
+/*
+ * idem_catalog_changed([relation]) -> trigger
+ *
+ * Tells every session that a relation of idem's changed: the one that is named
+ * in schema "idem", or the trigger's own.  For each row, since the apply worker
+ * of logical replication fires no trigger for a statement.
+ */
+Datum
+idem_catalog_changed(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigdata = (TriggerData *) fcinfo->context;
+
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function must be called as a trigger")));
+	if (!TRIGGER_FIRED_AFTER(trigdata->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function must be fired AFTER")));
+
+	if (trigdata->tg_trigger->tgnargs == 0)
+		CacheInvalidateRelcache(trigdata->tg_relation);
+	else
+		for (int i = 0; i < IDEM_NRELATIONS; i++)
+		{
+			if (strcmp(relation_names[i], trigdata->tg_trigger->tgargs[0]) == 0)
+				CacheInvalidateRelcacheByRelid(idem_catalog_relation(i));
+		}
+	return PointerGetDatum(NULL);
 }

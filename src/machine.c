@@ -52,7 +52,6 @@
 #define MAX_NAME_LENGTH		128
 
 PG_FUNCTION_INFO_V1(idem_machine_check);
-PG_FUNCTION_INFO_V1(idem_machine_changed);
 
 typedef enum MachineStatement
 {
@@ -517,28 +516,5 @@ idem_machine_check(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function must be fired on a table that defines machines")));
 	SPI_finish();
-	return PointerGetDatum(NULL);
-}
-
-/*
- * Statement trigger on the three tables: tells every session that a definition
- * changed.  Whichever was written, what is announced is idem.machine.
- */
-Datum
-idem_machine_changed(PG_FUNCTION_ARGS)
-{
-	TriggerData *trigdata = (TriggerData *) fcinfo->context;
-
-	if (!CALLED_AS_TRIGGER(fcinfo))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function must be called as a trigger")));
-	if (!TRIGGER_FIRED_AFTER(trigdata->tg_event) ||
-		!TRIGGER_FIRED_FOR_STATEMENT(trigdata->tg_event))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function must be fired AFTER and FOR EACH STATEMENT")));
-
-	CacheInvalidateRelcacheByRelid(idem_catalog_relation(IDEM_REL_MACHINE));
 	return PointerGetDatum(NULL);
 }

@@ -89,30 +89,6 @@ static MemoryContext cache_context = NULL;
 static HTAB *cache = NULL;
 static uint64 cache_epoch;
 
-PG_FUNCTION_INFO_V1(idem_scope_changed);
-
-/*
- * Statement trigger on idem.scope: tells every session that it changed.
- */
-Datum
-idem_scope_changed(PG_FUNCTION_ARGS)
-{
-	TriggerData *trigdata = (TriggerData *) fcinfo->context;
-
-	if (!CALLED_AS_TRIGGER(fcinfo))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function must be called as a trigger")));
-	if (!TRIGGER_FIRED_AFTER(trigdata->tg_event) ||
-		!TRIGGER_FIRED_FOR_STATEMENT(trigdata->tg_event))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function must be fired AFTER and FOR EACH STATEMENT")));
-
-	CacheInvalidateRelcache(trigdata->tg_relation);
-	return PointerGetDatum(NULL);
-}
-
 /*
  * "transaction", "lease" or "session"; anything else is an error.
  */

@@ -67,7 +67,7 @@ INSERT INTO expected VALUES
 ('idem_lint', 'machine text', NULL, 'v', 'u', false),
 ('idem_export', '', 'SETOF text', 'v', 'u', false),
 ('idem_machine_check', '', 'trigger', 'v', 'u', false),
-('idem_machine_changed', '', 'trigger', 'v', 'u', false),
+('idem_catalog_changed', '', 'trigger', 'v', 'u', false),
 ('idem_attach', 'machine text, table_name regclass, column_name name, history boolean DEFAULT false, events_only boolean DEFAULT false, on_delete text DEFAULT ''any''::text, exempt name[] DEFAULT NULL::name[], accept_existing boolean DEFAULT false, validate boolean DEFAULT true, mode text DEFAULT ''enforce''::text, keep interval DEFAULT NULL::interval', 'boolean', 'v', 'u', false),
 ('idem_detach', 'table_name regclass, column_name name', 'boolean', 'v', 'u', false),
 ('idem_not_initial', 'value "any", machine text', 'boolean', 's', 'u', false),

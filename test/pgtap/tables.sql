@@ -116,7 +116,7 @@ SELECT is(
 SELECT is(
 	(SELECT string_agg(tgname::text || tgenabled::text, ' ' ORDER BY tgrelid::regclass::text, tgname) FROM pg_trigger
 		WHERE tgrelid IN ('idem.machine'::regclass, 'idem.state'::regclass, 'idem.transition'::regclass) AND NOT tgisinternal),
-	'changedA checkedO changedA checkedO changedA checkedO', 'changes are checked, and announced always');
+	'changedA checkedO emptiedA changedA checkedO emptiedA changedA checkedO emptiedA', 'changes are checked, and announced always');
 
 -- Settings of scopes are checked where they are written.
 SELECT throws_ok(

@@ -33,7 +33,7 @@ SELECT idem_fence_advance(1);
 SELECT idem_sweep();
 SELECT idem_grant('regress_idem_none');
 SELECT idem_revoke('regress_idem_app');
-SELECT idem_scope_changed();
+SELECT idem_catalog_changed();
 SELECT * FROM idem.key;
 SELECT * FROM idem.scope;
 SELECT * FROM idem.held;

@@ -202,10 +202,10 @@ DELETE FROM idem.key;
 DELETE FROM idem.scope;
 
 -- the trigger that tells of changes is nothing else
-SELECT idem_scope_changed();
+SELECT idem_catalog_changed();
 CREATE TEMP TABLE other (a int);
-CREATE TRIGGER changed AFTER INSERT ON other FOR EACH STATEMENT EXECUTE FUNCTION idem_scope_changed();
-CREATE TRIGGER changed_row AFTER INSERT ON other FOR EACH ROW EXECUTE FUNCTION idem_scope_changed();
+CREATE TRIGGER changed AFTER INSERT ON other FOR EACH STATEMENT EXECUTE FUNCTION idem_catalog_changed();
+CREATE TRIGGER changed_row BEFORE INSERT ON other FOR EACH ROW EXECUTE FUNCTION idem_catalog_changed();
 INSERT INTO other SELECT 1 WHERE false;
 INSERT INTO other VALUES (1);
 

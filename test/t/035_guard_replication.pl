@@ -9,6 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use IdemTest;
+use IPC::Run ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -53,6 +54,32 @@ $subscriber->poll_query_until('postgres', q{SELECT state = 'open' FROM t WHERE i
 $subscriber->safe_psql('postgres', 'ALTER TABLE t ENABLE TRIGGER "~idem_state"');
 $publisher->wait_for_catchup('s');
 is($subscriber->safe_psql('postgres', 'SELECT state FROM t WHERE id = 3'), 'draft', 'enabled for writers alone again, it goes on');
+
+# a definition that is replicated is announced to sessions that know the former
+$publisher->safe_psql('postgres', 'CREATE PUBLICATION d FOR TABLE idem.machine, idem.state, idem.transition');
+$subscriber->safe_psql('postgres', "CREATE TABLE told (n int); CREATE SUBSCRIPTION d CONNECTION '"
+	  . ($publisher->connstr . ' dbname=postgres')
+	  . "' PUBLICATION d WITH (copy_data = false)");
+$subscriber->safe_psql('postgres', q{INSERT INTO t VALUES (20, 'draft')});
+my $dir = PostgreSQL::Test::Utils::tempdir();
+append_to_file("$dir/in", q{
+SELECT count(*) FROM t;
+DO $$BEGIN UPDATE t SET state = 'done' WHERE id = 20; EXCEPTION WHEN OTHERS THEN RAISE NOTICE 'first %', SQLSTATE; END$$;
+INSERT INTO told VALUES (1);
+DO $$BEGIN WHILE NOT EXISTS (SELECT FROM idem.transition WHERE event = 'skip') LOOP PERFORM pg_sleep(0.05); COMMIT; END LOOP; END$$;
+UPDATE t SET state = 'done' WHERE id = 20;
+SELECT 'now', state FROM t WHERE id = 20;
+});
+my $session = IPC::Run::start(
+	[ $subscriber->installed_command('psql'), '-XAtq', '-d', $subscriber->connstr('postgres'), '-f', "$dir/in" ],
+	'>', "$dir/out", '2>', "$dir/err");
+$subscriber->poll_query_until('postgres', 'SELECT count(*) = 1 FROM told');
+$publisher->safe_psql('postgres',
+	q{INSERT INTO idem.transition (machine, event, from_state, to_state, priority) VALUES ('m', 'skip', 'draft', 'done', 2)});
+$session->finish;
+like(slurp_file("$dir/err"), qr/first ID409/, 'a session knows the definition');
+like(slurp_file("$dir/out"), qr/now\|done/, 'and one that the apply worker brings, at its next statement');
+$subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION d');
 
 # the replica role of a session
 is($subscriber->safe_psql('postgres', q{
