@@ -50,7 +50,7 @@
 #include "guc.h"
 #include "worker.h"
 
-PGDLLEXPORT void idem_launcher_main(Datum arg) pg_attribute_noreturn();
+PGDLLEXPORT void idem_launcher_main(Datum arg);
 
 /* seconds until the postmaster starts it again */
 #define RESTART_AFTER	5

@@ -39,7 +39,7 @@
 #include "tick.h"
 #include "worker.h"
 
-PGDLLEXPORT void idem_worker_main(Datum arg) pg_attribute_noreturn();
+PGDLLEXPORT void idem_worker_main(Datum arg);
 
 /* how long a visit lasts, and a batch of it */
 #define STAY			USECS_PER_SEC
