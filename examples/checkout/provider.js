@@ -1,7 +1,7 @@
 /*
  * provider.js: a payment provider as real ones are: on the other side of HTTP,
  * with an Idempotency-Key of its own.  Card "slow" is charged at once and
- * answered late, card "declined" is refused.
+ * answered late, card "declined" is refused, "slow-declined" is refused late.
  */
 import express from 'express';
 import pg from 'pg';
@@ -14,7 +14,7 @@ pool.on('error', (error) => console.error(`provider: ${error.message}`));
 async function charge(req, db) {
 	const { merchant, card, amount } = req.body;
 
-	if (card === 'declined')
+	if (/declined$/.test(card))
 		return { code: 402, body: { error: 'card declined' } };
 	const { rows } = await db.query(
 		'INSERT INTO charge (merchant, card, amount) VALUES ($1, $2, $3) RETURNING id',
@@ -26,7 +26,7 @@ const app = express();
 app.use(express.json());
 app.post('/charges', (req, res, next) => {
 	req.body ??= {};
-	if (req.body.card === 'slow') {
+	if (/^slow/.test(req.body.card)) {
 		const send = res.send.bind(res);
 		res.send = (body) => { sleep(1000).then(() => send(body)); return res; };
 	}

@@ -244,6 +244,19 @@ try {
 	await verdict(page, 'is shipped');
 	is(await stands(both), 'shipped 1', 'a paid order is shipped');
 
+	/* One charge is refused twice, and the second time is told late, when the next
+	 * one has begun. */
+	const late = await order();
+	const pay = (card) => page.evaluate(async ([path, body]) => (await fetch(path, {
+		method: 'POST',
+		headers: { 'Content-Type': 'application/json', 'Idempotency-Key': crypto.randomUUID() },
+		body
+	})).status, [`/api/orders/${late}/payment`, JSON.stringify({ card })]);
+	const refusals = [pay('slow-declined'), sleep(600).then(() => pay('slow-declined'))];
+	is([await refusals[0], await pay('slow'), await refusals[1]], [402, 201, 402],
+		'a late refusal: of the charge that it belongs to');
+	is(await stands(late), 'paid 1', 'a late refusal does not end the next charge');
+
 	/* Two tabs with one form. */
 	await page.goto(`${base}/profile`);
 	await other.goto(`${base}/profile`);
