@@ -46,7 +46,15 @@ EOT
 
 # An unprivileged owner installs and uses it.
 my $filled = fill_every_kind($old, 'regress_idem_owner', 'app');
-my $before = every_row($old, 'regress_idem_owner', 'app');
+
+# The first sweep that finds a session claim's holder dead gives it a deadline.
+sub settled
+{
+	my ($node) = @_;
+
+	return join "\n", grep { !/^key\|\(default,session,/ } split /\n/, every_row($node, 'regress_idem_owner', 'app');
+}
+my $before = settled($old);
 $old->stop;
 
 my $new = upgrade_node('new');
@@ -63,7 +71,7 @@ $new->start;
 
 ok($new->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'idem launcher'}),
 	'workers are started again');
-is(every_row($new, 'regress_idem_owner', 'app'), $before,
+is(settled($new), $before,
 	'rows, sequences, triggers, grants are what they were');
 every_kind_goes_on($new, 'regress_idem_owner', 'app', $filled, 'upgraded');
 is(run_as($new, 'regress_idem_app', 'app', q{SELECT outcome FROM idem_claim('by app', scope => 'pay')}),
