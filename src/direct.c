@@ -407,6 +407,8 @@ direct_probe(IdemDirect *table, const Datum *key, Datum *values, bool *nulls)
 			table->pending_token = table->dirty.speculativeToken;
 		}
 	}
+	/* the caller may sleep, and VACUUM would wait for the pin on the leaf */
+	index_rescan(table->scan, NULL, 0, NULL, 0);
 	MemoryContextSwitchTo(caller);
 
 	if (found)

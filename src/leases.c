@@ -187,7 +187,7 @@ static bool
 leases_snapshot_sees_xact(TransactionId xid, Snapshot snapshot)
 {
 	return TransactionIdIsCurrentTransactionId(xid) ||
-		!XidInMVCCSnapshot(xid, snapshot) || !TransactionIdDidCommit(xid);
+		!XidInMVCCSnapshot(xid, snapshot);
 }
 
 /*
@@ -195,7 +195,8 @@ leases_snapshot_sees_xact(TransactionId xid, Snapshot snapshot)
  * that was read, all of whom have ended by now.  Their ids stay in the tuple
  * when they end.  One that is not there any more had ended when a later one
  * came, or when the version was written; a snapshot that does not see the
- * former does not see the latter either.
+ * former does not see the latter either.  So the later one counts even where
+ * it was rolled back: it may have taken the place of one that committed.
  */
 bool
 idem_leases_snapshot_sees_guards(const IdemLease *lease)
