@@ -220,7 +220,7 @@ branch_write(IdemDirect *table, BranchRow *row, bool there, int op,
 	row->nulls[COL_EXPIRES_AT] = op == COL_TRIED_AT || idem_guc_branch_ttl < 0;
 	row->values[COL_EXPIRES_AT] =
 		TimestampTzGetDatum(now + (int64) Max(idem_guc_branch_ttl, 0) *
-							SECS_PER_MINUTE * USECS_PER_SEC);
+							USECS_PER_SEC);
 	if (there)
 		return idem_direct_update(table, &row->tid, row->values, row->nulls,
 								  &idem_wait_forever);

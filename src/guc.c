@@ -26,7 +26,7 @@
 char	   *idem_guc_scope = NULL;
 int			idem_guc_access = IDEM_ACCESS_AUTO;
 bool		idem_guc_declared_scopes = false;
-int			idem_guc_branch_ttl = 30 * 24 * 60;
+int			idem_guc_branch_ttl = 30 * 24 * 60 * 60;
 int			idem_guc_tick_row_timeout = 10000;
 char	   *idem_guc_actor = NULL;
 char	   *idem_guc_context = NULL;
@@ -202,9 +202,9 @@ idem_guc_define(void)
 	DefineCustomIntVariable("idem.branch_ttl",
 							"How long a branch of a saga is remembered after its end.",
 							"-1 means for ever.",
-							&idem_guc_branch_ttl, 30 * 24 * 60,
-							-1, 1000 * 365 * 24 * 60,
-							PGC_USERSET, GUC_UNIT_MIN | GUC_NOT_IN_SAMPLE,
+							&idem_guc_branch_ttl, 30 * 24 * 60 * 60,
+							-1, INT_MAX,
+							PGC_USERSET, GUC_UNIT_S | GUC_NOT_IN_SAMPLE,
 							NULL, NULL, NULL);
 
 	DefineCustomIntVariable("idem.tick_row_timeout",

@@ -56,7 +56,7 @@ COMMIT;
 RESET ROLE;
 SELECT tried_at IS NOT NULL AS tried, confirmed_at IS NOT NULL AS confirmed, cancelled_at IS NOT NULL AS cancelled, justify_hours(expires_at - coalesce(confirmed_at, cancelled_at)) AS kept, count(*) FROM idem.branch GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4;
 SHOW idem.branch_ttl;
-SET idem.branch_ttl = '90 min';
+SET idem.branch_ttl = '90 s';
 SELECT idem_branch('ttl', 'b', 'try'), idem_branch('ttl', 'b', 'confirm'), idem_branch('ttl', 'c', 'cancel');
 SET idem.branch_ttl = -1;
 SELECT idem_branch('ever', 'b', 'try'), idem_branch('ever', 'b', 'cancel');
