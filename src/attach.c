@@ -1,6 +1,6 @@
 /*
  * attach.c
- *	  SQL functions idem_attach and idem_detach.
+ *	  SQL function idem_attach.
  *
  * Attaching creates triggers and nothing else, so that PostgreSQL keeps the
  * binding as it keeps any trigger.  All of a binding have the same four
@@ -45,16 +45,13 @@
 #include "utils/ruleutils.h"
 #include "utils/snapmgr.h"
 
+#include "attach.h"
 #include "catalog.h"
 #include "compat.h"
 #include "errors.h"
 #include "judge.h"
 
 PG_FUNCTION_INFO_V1(idem_attach);
-PG_FUNCTION_INFO_V1(idem_detach);
-
-/* what a tag keeps of the column's name, so that suffixes find room */
-#define MAX_TAG_COLUMN	40
 
 /* values are listed in a report up to so many */
 #define MAX_REPORTED	20
@@ -81,15 +78,21 @@ typedef struct Attachment
 	char	   *tag;
 } Attachment;
 
-static char *
-attach_table_name(Oid relid)
+/*
+ * A table's name for a statement.
+ */
+char *
+idem_attach_table_name(Oid relid)
 {
 	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
 									  get_rel_name(relid));
 }
 
-static void
-attach_check_owner(Oid relid)
+/*
+ * An error unless the table is there and the caller's.
+ */
+void
+idem_attach_check_owner(Oid relid)
 {
 	if (get_rel_name(relid) == NULL)
 		ereport(ERROR,
@@ -101,8 +104,11 @@ attach_check_owner(Oid relid)
 					   get_rel_name(relid));
 }
 
-static void
-attach_execute(const char *statement)
+/*
+ * Runs DDL as the caller, connected to SPI.
+ */
+void
+idem_attach_execute(const char *statement)
 {
 	if (SPI_execute(statement, false, 0) < 0)
 		elog(ERROR, "could not execute: %s", statement);
@@ -224,9 +230,9 @@ attach_lock_tables(Attachment *attachment)
 	Relation	rel;
 	ListCell   *lc;
 
-	attach_check_owner(attachment->relid);
+	idem_attach_check_owner(attachment->relid);
 	rel = relation_open(attachment->relid, ShareRowExclusiveLock);
-	attach_check_owner(attachment->relid);
+	idem_attach_check_owner(attachment->relid);
 	attach_check_table(rel, true);
 	idem_catalog_check_idle(rel, ShareRowExclusiveLock, "idem_attach()");
 	attachment->partitioned = rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE;
@@ -248,7 +254,7 @@ attach_lock_tables(Attachment *attachment)
 		rel = relation_open(relid, NoLock);
 		attach_check_table(rel, false);
 		if (!attachment->partitioned)
-			attach_check_owner(relid);
+			idem_attach_check_owner(relid);
 		relation_close(rel, NoLock);
 	}
 }
@@ -308,7 +314,7 @@ attach_check_rows(Attachment *attachment, const IdemMachine *machine)
 	appendStringInfo(&query,
 					 "SELECT (%s)::pg_catalog.text COLLATE pg_catalog.\"C\", pg_catalog.count(*) FROM %s GROUP BY 1 ORDER BY 1",
 					 quote_identifier(attachment->column),
-					 attach_table_name(attachment->relid));
+					 idem_attach_table_name(attachment->relid));
 	plan = SPI_prepare(query.data, 0, NULL);
 	if (plan == NULL ||
 		SPI_execute_snapshot(plan, NULL, NULL, GetLatestSnapshot(),
@@ -483,7 +489,7 @@ attach_choose_tag(const Attachment *attachment)
 	char	   *base = psprintf("~idem_%s",
 								pnstrdup(column,
 										 pg_mbcliplen(column, strlen(column),
-													  MAX_TAG_COLUMN)));
+													  IDEM_MAX_TAG_COLUMN)));
 	char	   *tag = base;
 
 	for (int n = 2; !attach_tag_is_free(attachment, tag); n++)
@@ -504,13 +510,13 @@ attach_create(const Attachment *attachment, Oid relid, const char *suffix,
 	appendStringInfo(&buf, "CREATE TRIGGER %s %s ON %s %s EXECUTE FUNCTION %s.%s(%s, %s, %s, %s)",
 					 quote_identifier(attach_trigger_name(attachment->tag,
 														  suffix)),
-					 when, attach_table_name(relid), how, attachment->schema,
+					 when, idem_attach_table_name(relid), how, attachment->schema,
 					 function, quote_literal_cstr(attachment->machine),
 					 quote_literal_cstr(attach_options(attachment,
 													   relid != attachment->relid)),
 					 quote_literal_cstr(attachment->tag),
-					 quote_literal_cstr(attach_table_name(attachment->relid)));
-	attach_execute(buf.data);
+					 quote_literal_cstr(idem_attach_table_name(attachment->relid)));
+	idem_attach_execute(buf.data);
 }
 
 static void
@@ -524,7 +530,7 @@ attach_create_triggers(const Attachment *attachment, Oid relid)
 								   column);
 	char	   *each_row = psprintf("%s.idem_each_row(NEW.%s, %s::pg_catalog.regclass)",
 									schema, column,
-									quote_literal_cstr(attach_table_name(relid)));
+									quote_literal_cstr(idem_attach_table_name(relid)));
 	char	   *not_initial = psprintf("%s.idem_not_initial(NEW.%s, %s)",
 									   schema, column,
 									   quote_literal_cstr(attachment->machine));
@@ -587,8 +593,11 @@ attach_take_word(FunctionCallInfo fcinfo, int n, const char *name,
 			 errhidestmt(true)));
 }
 
-static void
-attach_require(FunctionCallInfo fcinfo, int n, const char *name)
+/*
+ * Refuses NULL for an argument.
+ */
+void
+idem_attach_require(FunctionCallInfo fcinfo, int n, const char *name)
 {
 	if (PG_ARGISNULL(n))
 		ereport(ERROR,
@@ -617,9 +626,9 @@ idem_attach(PG_FUNCTION_ARGS)
 	const IdemMachine *machine;
 	ListCell   *lc;
 
-	attach_require(fcinfo, 0, "machine");
-	attach_require(fcinfo, 1, "table_name");
-	attach_require(fcinfo, 2, "column_name");
+	idem_attach_require(fcinfo, 0, "machine");
+	idem_attach_require(fcinfo, 1, "table_name");
+	idem_attach_require(fcinfo, 2, "column_name");
 	memset(&attachment, 0, sizeof(attachment));
 	attachment.machine = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	attachment.relid = PG_GETARG_OID(1);
@@ -657,7 +666,7 @@ idem_attach(PG_FUNCTION_ARGS)
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	attach_check_owner(attachment.relid);
+	idem_attach_check_owner(attachment.relid);
 	attach_lock_machine(attachment.machine);
 	attach_lock_tables(&attachment);
 	idem_machine_accept();
@@ -676,123 +685,6 @@ idem_attach(PG_FUNCTION_ARGS)
 	attachment.tag = attach_choose_tag(&attachment);
 	foreach(lc, attachment.relids)
 		attach_create_triggers(&attachment, lfirst_oid(lc));
-	SPI_finish();
-	PG_RETURN_BOOL(true);
-}
-
-/*
- * Drops the binding's triggers from a table, their clones go along.
- */
-static void
-detach_drop(Oid relid, const char *tag)
-{
-	Relation	rel = relation_open(relid, NoLock);
-	List	   *names = NIL;
-	ListCell   *lc;
-	int			n = rel->trigdesc != NULL ? rel->trigdesc->numtriggers : 0;
-
-	for (int i = 0; i < n; i++)
-	{
-		const Trigger *trigger = &rel->trigdesc->triggers[i];
-
-		if (trigger->tgnargs == IDEM_NARGS && !trigger->tgisclone &&
-			strcmp(trigger->tgargs[IDEM_ARG_TAG], tag) == 0 &&
-			idem_trigger_is_ours(trigger->tgfoid, NULL))
-			names = lappend(names, pstrdup(trigger->tgname));
-	}
-	relation_close(rel, NoLock);
-
-	foreach(lc, names)
-		attach_execute(psprintf("DROP TRIGGER %s ON %s",
-								quote_identifier((char *) lfirst(lc)),
-								attach_table_name(relid)));
-}
-
-/*
- * The tag of the binding of a column, also where its first trigger is gone; or
- * of one whose column is gone.  NULL if there is none.
- */
-static char *
-detach_find_tag(Relation rel, const char *column)
-{
-	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), column);
-	char	   *orphan = NULL;
-	int			n = rel->trigdesc != NULL ? rel->trigdesc->numtriggers : 0;
-
-	for (int i = 0; i < n; i++)
-	{
-		const Trigger *trigger = &rel->trigdesc->triggers[i];
-		char	   *tag;
-
-		if (trigger->tgnargs != IDEM_NARGS ||
-			!idem_trigger_is_ours(trigger->tgfoid, NULL))
-			continue;
-		tag = trigger->tgargs[IDEM_ARG_TAG];
-		if (attnum != InvalidAttrNumber &&
-			idem_trigger_column(trigger->tgqual) == attnum)
-			return pstrdup(tag);
-		if (attnum == InvalidAttrNumber && strncmp(tag, "~idem_", 6) == 0 &&
-			strncmp(tag + 6, column, Min(strlen(column), MAX_TAG_COLUMN)) == 0)
-			orphan = pstrdup(tag);
-	}
-	return orphan;
-}
-
-/*
- * idem_detach(table_name, column_name) -> true
- */
-Datum
-idem_detach(PG_FUNCTION_ARGS)
-{
-	Oid			relid;
-	char	   *column;
-	char	   *tag;
-	Relation	rel;
-	IdemTable  *table;
-	ListCell   *lc;
-
-	attach_require(fcinfo, 0, "table_name");
-	attach_require(fcinfo, 1, "column_name");
-	relid = PG_GETARG_OID(0);
-	column = pstrdup(NameStr(*PG_GETARG_NAME(1)));
-	idem_require_writable("idem_detach()");
-
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
-	attach_check_owner(relid);
-	rel = relation_open(relid, AccessExclusiveLock);
-	attach_check_owner(relid);
-	idem_catalog_check_idle(rel, AccessExclusiveLock, "idem_detach()");
-	tag = detach_find_tag(rel, column);
-	if (tag == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_MISUSE),
-				 errmsg("no machine is attached to column \"%s\" of table \"%s\"",
-						column, RelationGetRelationName(rel)),
-				 errtable(rel),
-				 errhidestmt(true)));
-	table = idem_table_get(rel, CurrentMemoryContext);
-	for (int i = 0; i < table->nbindings; i++)
-	{
-		const IdemBinding *binding = &table->bindings[i];
-
-		if (strcmp(binding->tag, tag) == 0 && binding->root != relid)
-			ereport(ERROR,
-					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-					 errmsg("machine of table \"%s\" was attached to a table above it",
-							RelationGetRelationName(rel)),
-					 errhint("Detach it from table \"%s\".",
-							 get_rel_name(binding->root)),
-					 errtable(rel),
-					 errhidestmt(true)));
-	}
-	relation_close(rel, NoLock);
-
-	foreach(lc, find_all_inheritors(relid, AccessExclusiveLock, NULL))
-	{
-		if (lfirst_oid(lc) == relid || !get_rel_relispartition(lfirst_oid(lc)))
-			detach_drop(lfirst_oid(lc), tag);
-	}
 	SPI_finish();
 	PG_RETURN_BOOL(true);
 }

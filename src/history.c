@@ -1,7 +1,6 @@
 /*
  * history.c
- *	  Records what happens to rows that move by machines: idem_history_changed,
- *	  idem_history_protect, idem_history.
+ *	  Records what happens to rows that move by machines: idem_history_changed.
  *
  * On a plain table two statement triggers see what was written, old rows and
  * new ones in two stores that PostgreSQL fills side by side, row by row: a row
@@ -32,16 +31,13 @@
 #include "executor/spi.h"
 #include "executor/tuptable.h"
 #include "fmgr.h"
-#include "funcapi.h"
 #include "miscadmin.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/rls.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
@@ -56,8 +52,6 @@
 #include "taken.h"
 
 PG_FUNCTION_INFO_V1(idem_history_changed);
-PG_FUNCTION_INFO_V1(idem_history_protect);
-PG_FUNCTION_INFO_V1(idem_history);
 
 /* what the guard told of a row before its update */
 typedef struct HistoryNote
@@ -592,183 +586,6 @@ idem_history_changed(PG_FUNCTION_ARGS)
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
 	return PointerGetDatum(NULL);
-}
-
-/*
- * idem_history_protect() -> trigger
- */
-Datum
-idem_history_protect(PG_FUNCTION_ARGS)
-{
-	TriggerData *trigdata = (TriggerData *) fcinfo->context;
-
-	if (!CALLED_AS_TRIGGER(fcinfo))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function must be called as a trigger")));
-	if (TRIGGER_FIRED_FOR_ROW(trigdata->tg_event) &&
-		TRIGGER_FIRED_BY_DELETE(trigdata->tg_event))
-	{
-		Relation	rel = trigdata->tg_relation;
-		int			column = SPI_fnumber(RelationGetDescr(rel), "expires_at");
-		bool		isnull = true;
-		Datum		value = (Datum) 0;
-
-		if (column > 0 &&
-			SPI_gettypeid(RelationGetDescr(rel), column) == TIMESTAMPTZOID)
-			value = heap_getattr(trigdata->tg_trigtuple, column,
-								 RelationGetDescr(rel), &isnull);
-		if (!isnull && DatumGetTimestampTz(value) <= GetCurrentTimestamp())
-			return PointerGetDatum(trigdata->tg_trigtuple);
-	}
-	ereport(ERROR,
-			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-			 errmsg("table \"%s\" is append-only",
-					RelationGetRelationName(trigdata->tg_relation)),
-			 errdetail("Rows are removed by idem_sweep() when the time that option \"keep\" of idem_attach() gave them is over."),
-			 errtable(trigdata->tg_relation)));
-	return (Datum) 0;
-}
-
-/*
- * Whether the caller may read about the row: the table's rows are his to
- * select, and where policies hide some from him, this one is not.  The id
- * becomes the row's own, which may be equal and print otherwise.
- */
-static bool
-history_find_row(IdemTarget *target, Datum *values)
-{
-	AclResult	result = pg_class_aclcheck(target->relid, GetUserId(),
-										   ACL_SELECT);
-	StringInfoData columns;
-
-	if (result != ACLCHECK_OK)
-		aclcheck_error(result,
-					   get_relkind_objtype(get_rel_relkind(target->relid)),
-					   target->table);
-	initStringInfo(&columns);
-	appendStringInfoString(&columns, "SELECT ");
-	for (int i = 0; i < target->nkeys; i++)
-		appendStringInfo(&columns, "%st.%s", i > 0 ? ", " : "",
-						 quote_identifier(target->columns[i]));
-	appendStringInfoString(&columns, " FROM");
-	if (SPI_execute_snapshot(idem_target_plan(target, columns.data, "", "", 0,
-											  NULL), values, NULL,
-							 InvalidSnapshot, InvalidSnapshot, true, false,
-							 1) < 0)
-		elog(ERROR, "could not look for the row");
-	if (SPI_processed == 0)
-		return check_enable_rls(target->relid, InvalidOid, true) != RLS_ENABLED;
-	for (int i = 0; i < target->nkeys; i++)
-	{
-		bool		isnull;
-
-		values[i] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
-								  i + 1, &isnull);
-	}
-	return true;
-}
-
-/*
- * The tables under whose names the row's history may be: its own, and those
- * that machines were attached to above it.
- */
-static void
-history_names(const IdemTable *table, Datum *schemas, Datum *names)
-{
-	ArrayBuildState *all_schemas = NULL;
-	ArrayBuildState *all_names = NULL;
-
-	for (int i = -1; i < table->nbindings; i++)
-	{
-		Oid			relid = i < 0 ? table->relid : table->bindings[i].root;
-		bool		again = i >= 0 && relid == table->relid;
-
-		for (int j = 0; j < i && !again; j++)
-			again = table->bindings[j].root == relid;
-		if (again)
-			continue;
-		all_schemas = accumArrayResult(all_schemas,
-									   CStringGetTextDatum(get_namespace_name(get_rel_namespace(relid))),
-									   false, TEXTOID, CurrentMemoryContext);
-		all_names = accumArrayResult(all_names,
-									 CStringGetTextDatum(get_rel_name(relid)),
-									 false, TEXTOID, CurrentMemoryContext);
-	}
-	*schemas = makeArrayResult(all_schemas, CurrentMemoryContext);
-	*names = makeArrayResult(all_names, CurrentMemoryContext);
-}
-
-/*
- * idem_history(table_name, id) -> SETOF idem.history
- */
-Datum
-idem_history(PG_FUNCTION_ARGS)
-{
-	static const char statement[] =
-	"SELECT h.* FROM idem.history AS h"
-	" WHERE h.row_hash OPERATOR(pg_catalog.=) $4"
-	" AND h.row_key OPERATOR(pg_catalog.=) $1"
-	" AND EXISTS (SELECT FROM ROWS FROM (pg_catalog.unnest($2),"
-	" pg_catalog.unnest($3)) AS t (table_schema, table_name)"
-	" WHERE h.table_schema OPERATOR(pg_catalog.=) t.table_schema"
-	" AND h.table_name OPERATOR(pg_catalog.=) t.table_name)"
-	" ORDER BY h.seq";
-	static const Oid types[] = {JSONBOID, TEXTARRAYOID, TEXTARRAYOID, INT8OID};
-	static SPIPlanPtr plan = NULL;
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	IdemTarget *target;
-	IdemTarget *key;
-	Relation	rel;
-	IdemTable  *table;
-	Datum		values[IDEM_TARGET_MAXKEYS];
-	Datum		args[4];
-	IdemIdentity saved;
-
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"table_name\" is missing"),
-				 errhidestmt(true)));
-	target = idem_target_open(PG_GETARG_OID(0), AccessShareLock);
-	idem_target_take_id(target, fcinfo, 1, values);
-	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-
-	SPI_connect();
-	if (!history_find_row(target, values))
-	{
-		SPI_finish();
-		PG_RETURN_NULL();
-	}
-
-	rel = table_open(target->relid, NoLock);
-	table = idem_table_get(rel, CurrentMemoryContext);
-	key = idem_history_key(target, table);
-	for (int i = 0, n = 0; i < target->nkeys && n < key->nkeys; i++)
-	{
-		if (key->attnums[n] == target->attnums[i])
-			values[n++] = values[i];
-	}
-	table_close(rel, NoLock);
-
-	args[0] = JsonbPGetDatum(idem_target_print(key, values));
-	history_names(table, &args[1], &args[2]);
-	args[3] = Int64GetDatum(idem_history_hash(key, values,
-											  DatumGetJsonbP(args[0])));
-	idem_catalog_become(idem_catalog_owner(IDEM_REL_HISTORY), &saved);
-	if (plan == NULL)
-		plan = idem_sql_keep_plan(statement, lengthof(types), types);
-	if (SPI_execute_plan(plan, args, NULL, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read idem.history");
-	idem_catalog_restore(&saved);
-	if (SPI_tuptable->tupdesc->natts != rsinfo->setDesc->natts)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("table \"idem.history\" does not have its declared columns")));
-	for (uint64 i = 0; i < SPI_processed; i++)
-		tuplestore_puttuple(rsinfo->setResult, SPI_tuptable->vals[i]);
-	SPI_finish();
-	PG_RETURN_NULL();
 }
 
 static void

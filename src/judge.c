@@ -43,7 +43,6 @@
 
 #include "errors.h"
 #include "judge.h"
-#include "stats.h"
 
 /* planned guards of one binding, by index of the rule */
 typedef struct IdemPlans
@@ -372,8 +371,11 @@ idem_judge_is_exempt(IdemJudge *judge)
 	return judge->exempt > 0;
 }
 
-static bool
-judge_role(IdemJudge *judge, const IdemRule *rule)
+/*
+ * Whether the current role may take a transition.
+ */
+bool
+idem_judge_role(IdemJudge *judge, const IdemRule *rule)
 {
 	if (rule->nroles == 0 || judge->any_role)
 		return true;
@@ -513,7 +515,7 @@ idem_judge_slots(IdemJudge *judge, TupleTableSlot *old_slot,
 					IDEM_JUDGE_ILLEGAL;
 			}
 		}
-		if (!judge_role(judge, candidate))
+		if (!idem_judge_role(judge, candidate))
 		{
 			if (verdict == IDEM_JUDGE_ILLEGAL)
 			{
@@ -577,241 +579,4 @@ idem_judge_tuples(IdemJudge *judge, HeapTuple old_tuple, HeapTuple new_tuple,
 	if (new_slot != NULL)
 		ExecDropSingleTupleTableSlot(new_slot);
 	return verdict;
-}
-
-/*
- * What leads on from a state, for a hint, as far as roles tell; an empty
- * string if nothing does.
- */
-char *
-idem_judge_allowed_text(IdemJudge *judge, int from)
-{
-	const IdemRule *const *rules;
-	StringInfoData buf;
-	int			nrules = 0;
-	int			shown = 0;
-
-	initStringInfo(&buf);
-	if (from != IDEM_STATE_NULL)
-		nrules = idem_machine_rules(judge->machine, from, &rules);
-	if (from >= 0 && judge->machine->states[from].frozen)
-		nrules = 0;
-	for (int i = 0; i < nrules; i++)
-	{
-		const IdemRule *rule = rules[i];
-		bool		again = false;
-
-		for (int j = 0; j < i && !again; j++)
-			again = rules[j]->to_state == rule->to_state &&
-				strcmp(rules[j]->event, rule->event) == 0;
-		if (again || rule->to_state == from || !judge_role(judge, rule))
-			continue;
-		if (++shown > 10)
-		{
-			appendStringInfoString(&buf, ", ...");
-			break;
-		}
-		appendStringInfo(&buf, "%s\"%s\" to \"%s\"", shown > 1 ? ", " : "",
-						 rule->event, rule->to);
-	}
-	return buf.data;
-}
-
-static char *
-judge_initial_text(const IdemMachine *machine)
-{
-	StringInfoData buf;
-
-	initStringInfo(&buf);
-	for (int i = 0; i < machine->nstates; i++)
-	{
-		if (machine->states[i].initial)
-			appendStringInfo(&buf, "%s\"%s\"", buf.len > 0 ? ", " : "",
-							 machine->states[i].name);
-	}
-	return buf.data;
-}
-
-static char *
-judge_role_text(const IdemRule *rule)
-{
-	StringInfoData buf;
-
-	initStringInfo(&buf);
-	for (int i = 0; i < rule->nroles; i++)
-		appendStringInfo(&buf, "%s\"%s\"", i > 0 ? " or " : "",
-						 rule->roles[i]);
-	return buf.data;
-}
-
-/*
- * Puts table and column into the error's fields.
- */
-static int
-judge_errcolumn(const IdemJudge *judge)
-{
-	err_generic_string(PG_DIAG_SCHEMA_NAME,
-					   get_namespace_name(get_rel_namespace(judge->relid)));
-	err_generic_string(PG_DIAG_TABLE_NAME, get_rel_name(judge->relid));
-	err_generic_string(PG_DIAG_COLUMN_NAME,
-					   NameStr(judge->binding->column_name));
-	return 0;
-}
-
-static const char *
-judge_quoted(const char *label)
-{
-	return label != NULL ? psprintf("\"%s\"", label) : "NULL";
-}
-
-/*
- * Counts a verdict other than PASS and SAME, before it is raised or given.
- */
-void
-idem_judge_count(const IdemJudge *judge, bool observed, IdemJudgement verdict,
-				 const char *from, const char *to, const char *event,
-				 const IdemRule *rule)
-{
-	IdemRefusal refusal = {
-		.kind = IDEM_STATS_MACHINE,
-		.name = judge->machine->name,
-		.observed = observed,
-		.relid = judge->relid,
-		.from = from,
-		.to = to != NULL || rule == NULL ? to : rule->to,
-		.event = event != NULL || rule == NULL ? event : rule->event,
-		.sqlerrcode = verdict == IDEM_JUDGE_FORBIDDEN ?
-		ERRCODE_INSUFFICIENT_PRIVILEGE : ERRCODE_IDEM_CONFLICT
-	};
-
-	switch (verdict)
-	{
-		case IDEM_JUDGE_FROZEN:
-			refusal.counter = IDEM_COUNT_FROZEN;
-			break;
-		case IDEM_JUDGE_FORBIDDEN:
-			refusal.counter = IDEM_COUNT_FORBIDDEN;
-			break;
-		case IDEM_JUDGE_GUARDED:
-			refusal.counter = IDEM_COUNT_GUARDED;
-			break;
-		default:
-			refusal.counter = IDEM_COUNT_ILLEGAL;
-			break;
-	}
-	idem_stats_refused(&refusal);
-}
-
-/*
- * Raises what a verdict other than PASS and SAME is to the writer.  from and
- * to are the values as the rows have them, NULL where they are NULL; "from" is
- * also NULL for an insert, which "rule" and event NULL and verdict ILLEGAL
- * with to given tell apart by idem_judge_refuse_insert() in guard.c.
- */
-void
-idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
-				  const char *from, const char *to, const char *event,
-				  const IdemRule *rule)
-{
-	const IdemMachine *machine = judge->machine;
-	const char *table = get_rel_name(judge->relid);
-	const char *column = NameStr(judge->binding->column_name);
-	int			from_state = from == NULL ? IDEM_STATE_NULL :
-	idem_machine_state(machine, from, strlen(from));
-	char	   *allowed = idem_judge_allowed_text(judge, from_state);
-	char	   *hint = NULL;
-
-	idem_judge_count(judge, elevel < ERROR, verdict, from, to, event, rule);
-	if (from == NULL)
-		hint = psprintf("A row without a state may take an initial one: %s.",
-						judge_initial_text(machine));
-	else if (allowed[0] != '\0')
-		hint = psprintf("Allowed from \"%s\": %s.", from, allowed);
-	else
-		hint = psprintf("Nothing is allowed from \"%s\".", from);
-
-	switch (verdict)
-	{
-		case IDEM_JUDGE_FROZEN:
-			ereport(elevel,
-					(errcode(ERRCODE_IDEM_CONFLICT),
-					 errmsg("row of table \"%s\" is frozen in state \"%s\" of machine \"%s\"",
-							table, from, machine->name),
-					 errdetail("No column of a row in a frozen state may be changed."),
-					 judge_errcolumn(judge),
-					 errhidestmt(true)));
-			break;
-		case IDEM_JUDGE_FINAL:
-			ereport(elevel,
-					(errcode(ERRCODE_IDEM_CONFLICT),
-					 errmsg("state \"%s\" of machine \"%s\" is final", from,
-							machine->name),
-					 event != NULL ?
-					 errdetail("Event \"%s\" would take the row out of it.",
-							   event) :
-					 errdetail("Column \"%s\" of table \"%s\" would change to %s.",
-							   column, table, judge_quoted(to)),
-					 judge_errcolumn(judge),
-					 errhidestmt(true)));
-			break;
-		case IDEM_JUDGE_FORBIDDEN:
-			ereport(elevel,
-					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-					 errmsg("permission denied for transition \"%s\" of machine \"%s\"",
-							rule->event, machine->name),
-					 errdetail("From %s to \"%s\" it takes role %s; the current role is \"%s\".",
-							   judge_quoted(from), rule->to,
-							   judge_role_text(rule),
-							   GetUserNameFromId(GetUserId(), false)),
-					 errhint("%s", hint),
-					 judge_errcolumn(judge),
-					 errhidestmt(true)));
-			break;
-		case IDEM_JUDGE_GUARDED:
-			ereport(elevel,
-					(errcode(ERRCODE_IDEM_CONFLICT),
-					 errmsg("guard of transition \"%s\" of machine \"%s\" is not true",
-							rule->event, machine->name),
-					 errdetail("From %s to \"%s\" the row must satisfy: %s",
-							   judge_quoted(from), rule->to, rule->guard),
-					 errhint("%s", hint),
-					 judge_errcolumn(judge),
-					 errhidestmt(true)));
-			break;
-		default:
-			if (event != NULL)
-				ereport(elevel,
-						(errcode(ERRCODE_IDEM_CONFLICT),
-						 errmsg("machine \"%s\" has no transition \"%s\" from %s",
-								machine->name, event, judge_quoted(from)),
-						 errdetail("Column \"%s\" of table \"%s\" is %s.",
-								   column, table, judge_quoted(from)),
-						 errhint("%s", hint),
-						 judge_errcolumn(judge),
-						 errhidestmt(true)));
-			else if (to == NULL)
-				ereport(elevel,
-						(errcode(ERRCODE_IDEM_CONFLICT),
-						 errmsg("column \"%s\" of table \"%s\" cannot be set to NULL",
-								column, table),
-						 errdetail("It is moved by machine \"%s\" and is %s.",
-								   machine->name, judge_quoted(from)),
-						 errhint("%s", hint),
-						 judge_errcolumn(judge),
-						 errhidestmt(true)));
-			else
-				ereport(elevel,
-						(errcode(ERRCODE_IDEM_CONFLICT),
-						 idem_machine_state(machine, to, strlen(to)) < 0 ?
-						 errmsg("machine \"%s\" has no state \"%s\"",
-								machine->name, to) :
-						 errmsg("machine \"%s\" has no transition from %s to \"%s\"",
-								machine->name, judge_quoted(from), to),
-						 errdetail("Column \"%s\" of table \"%s\" is %s and would change to \"%s\".",
-								   column, table, judge_quoted(from), to),
-						 errhint("%s", hint),
-						 judge_errcolumn(judge),
-						 errhidestmt(true)));
-			break;
-	}
 }

@@ -53,6 +53,10 @@ extern IdemJudgement idem_judge_slots(IdemJudge *judge, TupleTableSlot *old_slot
 extern IdemJudgement idem_judge_tuples(IdemJudge *judge, HeapTuple old_tuple,
 									   HeapTuple new_tuple, int from, int to,
 									   const char *event, const IdemRule **rule);
+extern bool idem_judge_role(IdemJudge *judge, const IdemRule *rule);
+extern void idem_judge_check_guards(Relation rel, const IdemMachine *machine);
+
+/* judge_report.c */
 extern char *idem_judge_allowed_text(IdemJudge *judge, int from);
 extern void idem_judge_count(const IdemJudge *judge, bool observed,
 							 IdemJudgement verdict, const char *from,
@@ -62,6 +66,5 @@ extern void idem_judge_report(IdemJudge *judge, int elevel,
 							  IdemJudgement verdict, const char *from,
 							  const char *to, const char *event,
 							  const IdemRule *rule);
-extern void idem_judge_check_guards(Relation rel, const IdemMachine *machine);
 
 #endif							/* IDEM_JUDGE_H */
