@@ -88,6 +88,31 @@ idem_direct_has_foreign_planner(Oid relid)
 	return found;
 }
 
+static bool
+direct_index_is_plain(Relation index, int nkeys, bool primary)
+{
+	Form_pg_index form = index->rd_index;
+
+	if (index->rd_rel->relam != BTREE_AM_OID ||
+		RelationGetIndexExpressions(index) != NIL ||
+		RelationGetIndexPredicate(index) != NIL ||
+		form->indisexclusion || !form->indimmediate)
+		return false;
+	if (!form->indisunique)
+		return true;
+	if (form->indnkeyatts != nkeys || (primary && !form->indisvalid))
+		return false;
+	for (int i = 0; i < nkeys; i++)
+	{
+		if (form->indkey.values[i] < 1 ||
+			form->indkey.values[i] > nkeys ||
+			(OidIsValid(index->rd_indcollation[i]) &&
+			 index->rd_indcollation[i] != C_COLLATION_OID))
+			return false;
+	}
+	return true;
+}
+
 /*
  * Whether every index is one that direct_insert_entries() can serve, and the
  * primary key is on the first "nkeys" columns, in whichever order, compared
@@ -97,38 +122,29 @@ idem_direct_has_foreign_planner(Oid relid)
 static bool
 direct_indexes_are_plain(Relation rel, int nkeys)
 {
-	List	   *indexes = RelationGetIndexList(rel);
-	Oid			pk = rel->rd_pkindex;
-	bool		plain = OidIsValid(pk);
-	ListCell   *lc;
+	bool		plain;
+	Oid			pk;
 
-	foreach(lc, indexes)
+	do
 	{
-		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
-		Form_pg_index form = index->rd_index;
+		List	   *indexes = RelationGetIndexList(rel);
+		ListCell   *lc;
 
-		if (index->rd_rel->relam != BTREE_AM_OID ||
-			RelationGetIndexExpressions(index) != NIL ||
-			RelationGetIndexPredicate(index) != NIL ||
-			form->indisexclusion || !form->indimmediate)
-			plain = false;
-		if (form->indisunique)
+		pk = rel->rd_pkindex;
+		plain = OidIsValid(pk);
+		foreach(lc, indexes)
 		{
-			if (form->indnkeyatts != nkeys ||
-				(RelationGetRelid(index) == pk && !form->indisvalid))
-				plain = false;
-			for (int i = 0; plain && i < nkeys; i++)
-			{
-				if (form->indkey.values[i] < 1 ||
-					form->indkey.values[i] > nkeys ||
-					(OidIsValid(index->rd_indcollation[i]) &&
-					 index->rd_indcollation[i] != C_COLLATION_OID))
-					plain = false;
-			}
+			Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+
+			plain = plain &&
+				direct_index_is_plain(index, nkeys,
+									  RelationGetRelid(index) == pk);
+			index_close(index, AccessShareLock);
 		}
-		index_close(index, AccessShareLock);
-	}
-	list_free(indexes);
+		list_free(indexes);
+
+		/* where another became the primary key meanwhile, look again */
+	} while (!rel->rd_indexvalid || rel->rd_pkindex != pk);
 	return plain;
 }
 
