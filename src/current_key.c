@@ -17,15 +17,13 @@
  *
  * Frames are left by PG_FINALLY, and what an error leaves behind is undone by
  * the transaction's rollback of settings.  After a call that succeeded the
- * setting is set back where the function changed it, for the transaction and
- * for the session.
+ * setting is set back where the function changed it, and with it what it will
+ * be when the transaction, a savepoint or a function around the call ends.
  */
 #include "postgres.h"
 
 #include "access/parallel.h"
 #include "executor/executor.h"
-#include "utils/guc.h"
-#include "utils/guc_tables.h"
 #include "utils/memutils.h"
 
 #include "compat.h"
@@ -66,6 +64,15 @@ current_key_check(char **newval, void **extra, GucSource source)
 	*set_in = number;
 	*extra = set_in;
 	return true;
+}
+
+/*
+ * It is NULL until it is set.
+ */
+static const char *
+current_key_text(const char *value)
+{
+	return value == NULL ? "" : value;
 }
 
 static uint64
@@ -109,9 +116,7 @@ idem_current_key(void)
 static const char *
 current_key_show(void)
 {
-	const char *key = idem_current_key();
-
-	return key == NULL ? "" : key;
+	return current_key_text(idem_current_key());
 }
 
 static void
@@ -154,37 +159,16 @@ idem_current_key_define(void)
 	ExecutorStart_hook = current_key_executor_start;
 }
 
-/*
- * What the setting will be once all that was set for a transaction or a function
- * only is over, if the transaction commits, and where that was set.  Never
- * NULL; good until the setting changes.
- */
-static const char *
-current_key_of_session(uint64 *set_in)
+static struct config_generic *
+current_key_record(void)
 {
 	static struct config_generic *setting = NULL;
-	const char *value = key_setting;
 
 	if (setting == NULL)
 		setting = IDEM_FIND_SETTING("idem.key");
 	if (setting == NULL)
 		elog(ERROR, "setting \"%s\" is missing", "idem.key");
-	*set_in = key_set_in;
-	for (GucStack *stack = setting->stack; stack != NULL; stack = stack->prev)
-	{
-		const		config_var_value *then = &stack->prior;
-
-		if (stack->state == GUC_SET)
-			break;
-		/* otherwise it goes back to what it was before */
-		if (stack->state == GUC_SET_LOCAL)
-			then = &stack->masked;
-		value = then->val.stringval;
-		*set_in = current_key_set_in(then->extra);
-		if (stack->state == GUC_SET_LOCAL)
-			break;
-	}
-	return value != NULL ? value : "";
+	return setting;
 }
 
 /*
@@ -194,6 +178,8 @@ void
 idem_current_key_enter(IdemKeyFrame *frame, text *scope, text *key,
 					   const char *name)
 {
+	GucStack   *stack = current_key_record()->stack;
+
 	frame->outer = key_frame;
 	frame->number = ++last_number;
 	frame->scope = scope;
@@ -201,9 +187,16 @@ idem_current_key_enter(IdemKeyFrame *frame, text *scope, text *key,
 	frame->name = name;
 	frame->child = NULL;
 	frame->context = CurrentMemoryContext;
-	frame->former = pstrdup(key_setting != NULL ? key_setting : "");
+	frame->former = pstrdup(current_key_text(key_setting));
 	frame->former_set_in = key_set_in;
-	frame->session = pstrdup(current_key_of_session(&frame->session_set_in));
+	frame->stack = stack;
+	if (stack != NULL)
+		frame->state = stack->state;
+	if (stack != NULL && stack->state == GUC_SET_LOCAL)
+	{
+		frame->masked = pstrdup(current_key_text(stack->masked.val.stringval));
+		frame->masked_set_in = current_key_set_in(stack->masked.extra);
+	}
 	key_frame = frame;
 }
 
@@ -217,28 +210,63 @@ idem_current_key_leave(IdemKeyFrame *frame)
 }
 
 /*
+ * Whether value and stack are what they were when the frame was entered.  What
+ * the function has set, but by RESET, bears the frame's number.
+ */
+static bool
+current_key_is_as_before(const IdemKeyFrame *frame)
+{
+	GucStack   *stack = current_key_record()->stack;
+
+	if (key_set_in != frame->former_set_in || stack != frame->stack ||
+		strcmp(current_key_text(key_setting), frame->former) != 0)
+		return false;
+	if (stack == NULL)
+		return true;
+	return stack->state == frame->state &&
+		(stack->state != GUC_SET_LOCAL ||
+		 (current_key_set_in(stack->masked.extra) == frame->masked_set_in &&
+		  strcmp(current_key_text(stack->masked.val.stringval),
+				 frame->masked) == 0));
+}
+
+/*
  * Sets back what was set in the frame that was left.
+ *
+ * The stack of a setting says for each level (transaction, savepoint, function
+ * with a SET of its own) what its end does to the value.  A plain SET would
+ * override that, so that the level's entry is given its former state again; or,
+ * where it had none, that of a SET LOCAL of the value that was there already,
+ * which changes nothing when the level ends.
  */
 void
 idem_current_key_restore(const IdemKeyFrame *frame)
 {
-	uint64		session_set_in;
-	const char *session = current_key_of_session(&session_set_in);
+	struct config_generic *setting = current_key_record();
 
-	if (key_set_in == frame->former_set_in &&
-		session_set_in == frame->session_set_in &&
-		strcmp(key_setting != NULL ? key_setting : "", frame->former) == 0 &&
-		strcmp(session, frame->session) == 0)
+	if (current_key_is_as_before(frame))
 		return;
 
 	PG_TRY();
 	{
-		key_restored_in = &frame->session_set_in;
-		current_key_set(frame->session, GUC_ACTION_SET);
 		key_restored_in = &frame->former_set_in;
-		if (strcmp(frame->session, frame->former) != 0 ||
-			frame->session_set_in != frame->former_set_in)
+		current_key_set(frame->former, GUC_ACTION_SET);
+
+		/*
+		 * an entry of an outer level is not touched, so that a new one is on
+		 * top
+		 */
+		if (setting->stack != frame->stack)
+			setting->stack->state = GUC_LOCAL;
+		else if (frame->state != GUC_SET_LOCAL)
+			setting->stack->state = frame->state;
+		else
+		{
+			key_restored_in = &frame->masked_set_in;
+			current_key_set(frame->masked, GUC_ACTION_SET);
+			key_restored_in = &frame->former_set_in;
 			current_key_set(frame->former, GUC_ACTION_LOCAL);
+		}
 	}
 	PG_FINALLY();
 	{

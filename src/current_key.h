@@ -5,6 +5,9 @@
 #ifndef IDEM_CURRENT_KEY_H
 #define IDEM_CURRENT_KEY_H
 
+#include "utils/guc.h"
+#include "utils/guc_tables.h"
+
 /* what a call keeps of the setting while its function runs */
 typedef struct IdemKeyFrame
 {
@@ -15,10 +18,12 @@ typedef struct IdemKeyFrame
 	const char *name;			/* of the function */
 	char	   *child;			/* NULL: nobody has asked yet */
 	MemoryContext context;
-	char	   *former;			/* the setting before, */
+	char	   *former;			/* the setting before */
 	uint64		former_set_in;
-	char	   *session;		/* and what it was to be after the transaction */
-	uint64		session_set_in;
+	GucStack   *stack;			/* top of its stack before, if any, */
+	GucStackState state;		/* and the state of that, and what it masked */
+	char	   *masked;
+	uint64		masked_set_in;
 } IdemKeyFrame;
 
 /* child.c */

@@ -184,16 +184,23 @@ twin_report_unfit(const IdemFunction *function, const char *detail)
 }
 
 /*
- * A recorded value, from its text.  It may not fit a type that was altered
- * since; the error of the type's input would quote it.
+ * A recorded value to the caller, from its text, which is NULL for NULL.  It
+ * may not fit a type that was altered since; the error of the type's input
+ * would quote it.
  */
-static Datum
-twin_read_value(TwinResult *result, char *printed)
+static void
+twin_return_recorded(TwinResult *result, char *printed)
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile Datum value = (Datum) 0;
 	const char *volatile sqlstate = NULL;
 
+	/* what has no shape cannot have come to refuse NULL */
+	if (printed == NULL && result->function->result_shape[0] == '\0')
+	{
+		twin_return(result, (Datum) 0, true);
+		return;
+	}
 	PG_TRY();
 	{
 		value = OidInputFunctionCall(result->input, printed,
@@ -210,11 +217,11 @@ twin_read_value(TwinResult *result, char *printed)
 								   sqlstate));
 
 	/* a column's length or precision may cut it down without an error */
-	if (result->function->result_shape[0] != '\0' &&
+	if (printed != NULL && result->function->result_shape[0] != '\0' &&
 		strcmp(OidOutputFunctionCall(result->output, value), printed) != 0)
 		twin_report_unfit(result->function,
 						  "It would read as another value.");
-	return value;
+	twin_return(result, value, printed == NULL);
 }
 
 /*
@@ -237,12 +244,9 @@ twin_replay_set(TwinResult *result, char *literal)
 					  &nelems);
 	for (int i = 0; i < nelems; i++)
 	{
-		Datum		value = (Datum) 0;
-
 		CHECK_FOR_INTERRUPTS();
-		if (!nulls[i])
-			value = twin_read_value(result, TextDatumGetCString(elems[i]));
-		twin_return(result, value, nulls[i]);
+		twin_return_recorded(result, nulls[i] ? NULL :
+							 TextDatumGetCString(elems[i]));
 	}
 }
 
@@ -304,10 +308,8 @@ twin_replay(TwinResult *result, const IdemRow *recorded)
 	nestlevel = twin_pin(settings);
 	if (function->retset)
 		twin_replay_set(result, literal);
-	else if (*literal == '=')
-		twin_return(result, twin_read_value(result, literal + 1), false);
 	else
-		twin_return(result, (Datum) 0, true);
+		twin_return_recorded(result, *literal == '=' ? literal + 1 : NULL);
 	twin_unpin(nestlevel);
 }
 

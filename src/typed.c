@@ -10,8 +10,9 @@
  * form, be changed between a call and its retry, or quote what it was given.
  *
  * JSON itself counts by what it says, not by its text, as jsonb does.  Within a
- * composite or array a JSON null would look like a NULL, so that such a value
- * is a string, and so is an array with bounds of its own.
+ * composite or array a JSON null would look like a NULL, and within an array
+ * an element that is a JSON array itself would look like one more dimension, so
+ * that such a value is a string, and so is an array with bounds of its own.
  *
  * The caller has pinned the settings that texts follow.
  */
@@ -103,12 +104,15 @@ typed_append_time(StringInfo buf, Oid type, Datum value)
 }
 
 /*
- * The elements from *offset on of one dimension.
+ * The elements from *offset on of one dimension.  False if one of them has no
+ * form within an array.
  */
 static bool
 typed_append_dimension(StringInfo buf, Oid type, int ndims, const int *dims,
 					   const Datum *elems, const bool *nulls, int *offset)
 {
+	int			start;
+
 	appendStringInfoChar(buf, '[');
 	for (int i = 0; i < dims[0]; i++)
 	{
@@ -121,9 +125,11 @@ typed_append_dimension(StringInfo buf, Oid type, int ndims, const int *dims,
 				return false;
 			continue;
 		}
+		start = buf->len;
 		if (nulls[*offset])
 			appendStringInfoString(buf, "null");
-		else if (!typed_append_value(buf, type, elems[*offset]))
+		else if (!typed_append_value(buf, type, elems[*offset]) ||
+				 buf->data[start] == '[')
 			return false;
 		(*offset)++;
 	}

@@ -159,8 +159,23 @@ wrap_number_parameters(Oid oid, StringInfo in, List **out)
 	ReleaseSysCache(tuple);
 }
 
-/* the first line of a body says whose twin it is */
-#define BODY_MARK	"-- the twin of "
+/*
+ * The first line of a body, which says whose twin it is.  A name may have line
+ * ends in it, which would end the comment.
+ */
+static void
+wrap_append_mark(StringInfo body, const char *original)
+{
+	appendStringInfoString(body, "-- the twin of ");
+	for (const char *s = original; *s != '\0'; s++)
+	{
+		if (*s == '\n' || *s == '\r')
+			appendStringInfoString(body, *s == '\n' ? "\\n" : "\\r");
+		else
+			appendStringInfoChar(body, *s);
+	}
+	appendStringInfoString(body, "\n#variable_conflict use_column\n");
+}
 
 /*
  * The body, in PL/pgSQL, whose plan a session keeps.  The original is named in
@@ -176,8 +191,11 @@ wrap_body(const IdemFunction *function, Oid own_schema)
 	bool		is_rows = function->retset && !is_row &&
 	function->resultdesc != NULL;
 
-	/* idem_twin_value() would not know the name of what it returns */
-	bool		by_name = is_row || function->result_name != NULL;
+	/* a domain may refuse the NULL that tells idem_twin_value() its type */
+	bool		is_domain = get_typtype(function->rettype) == TYPTYPE_DOMAIN;
+
+	/* it would not know the name of what it returns, either */
+	bool		by_name = is_row || is_domain || function->result_name != NULL;
 	StringInfoData body;
 	StringInfoData in;
 	List	   *out = NIL;
@@ -187,8 +205,7 @@ wrap_body(const IdemFunction *function, Oid own_schema)
 	wrap_number_parameters(function->oid, &in, &out);
 
 	initStringInfo(&body);
-	appendStringInfo(&body, BODY_MARK "%s\n#variable_conflict use_column\n",
-					 original);
+	wrap_append_mark(&body, original);
 	if (is_void)
 		appendStringInfoString(&body, "DECLARE\n\tdone pg_catalog.bool;\n");
 	else if (function->retset ? is_rows : by_name)
@@ -221,6 +238,8 @@ wrap_body(const IdemFunction *function, Oid own_schema)
 							 !is_row ? wrap_result_name(function) :
 							 quote_identifier(NameStr(TupleDescAttr(function->resultdesc,
 																	foreach_current_index(lc))->attname)));
+		if (out == NIL)
+			appendStringInfoString(&body, "\tRETURN result.r;\n");
 	}
 	appendStringInfoString(&body, "END");
 	return body.data;
