@@ -424,7 +424,7 @@ direct_probe(IdemDirect *table, const Datum *key, Datum *values, bool *nulls)
 		}
 	}
 	/* the caller may sleep, and VACUUM would wait for the pin on the leaf */
-	index_rescan(table->scan, NULL, 0, NULL, 0);
+	index_rescan(table->scan, NULL, table->nkeys, NULL, 0);
 	MemoryContextSwitchTo(caller);
 
 	if (found)
