@@ -124,7 +124,7 @@ BEGIN
 	THEN
 		RAISE EXCEPTION 'a fence cannot be attached to "%"', rel.relname
 			USING ERRCODE = 'wrong_object_type', TABLE = rel.relname,
-			DETAIL = 'It must be a table of its own: no view, foreign table, partition, inheritance parent or child.',
+			DETAIL = 'It must be a table of its own: no view, foreign table, partition, inheritance parent or child, and no table of idem or the system.',
 			HINT = 'Attach it to the partitioned table for all of its partitions.';
 	END IF;
 	SELECT * INTO col FROM pg_attribute AS a

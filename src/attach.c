@@ -151,8 +151,7 @@ attach_check_table(Relation rel, bool is_root)
 				 errmsg("\"%s\" is not a table", name),
 				 errdetail("Machines are attached to ordinary and partitioned tables, of which no partition may be foreign."),
 				 errtable(rel)));
-	if (IsSystemRelation(rel) ||
-		strcmp(get_namespace_name(RelationGetNamespace(rel)), "idem") == 0)
+	if (idem_catalog_is_system(rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied: \"%s\" is a table of the system",

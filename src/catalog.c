@@ -15,6 +15,7 @@
 
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "catalog/catalog.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
@@ -127,6 +128,17 @@ idem_catalog_owner(IdemRelation which)
 	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
 	ReleaseSysCache(tuple);
 	return owner;
+}
+
+/*
+ * Whether a table is PostgreSQL's or idem's own, so that nothing of idem's may
+ * be attached to it.
+ */
+bool
+idem_catalog_is_system(Relation rel)
+{
+	return IsSystemRelation(rel) ||
+		RelationGetNamespace(rel) == get_namespace_oid("idem", true);
 }
 
 /*

@@ -95,8 +95,7 @@ attach_check_table(Relation rel)
 
 	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE)
 		attach_refuse(rel, "It is not a table, or is a foreign one.");
-	if (IsSystemRelation(rel) ||
-		RelationGetNamespace(rel) == get_namespace_oid("idem", true))
+	if (idem_catalog_is_system(rel))
 		attach_refuse(rel, "It is a system table, or one of idem's own.");
 	if (rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
 		attach_refuse(rel, "It is temporary or unlogged: its keys would outlive its rows.");

@@ -79,10 +79,10 @@ version_open_table(Oid relid)
 				 errdetail("Only ordinary and partitioned tables can have a version column."),
 				 errhidestmt(true),
 				 errtable(rel)));
-	if (IsCatalogRelation(rel))
+	if (idem_catalog_is_system(rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("\"%s\" is a system catalog",
+				 errmsg("\"%s\" is a table of the system",
 						RelationGetRelationName(rel)),
 				 errhidestmt(true)));
 	return rel;

@@ -357,7 +357,7 @@ window_check_arguments(const Interval *span, bool has_max, int max)
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 				 errmsg("argument \"max\" is out of range"),
 				 errdetail("It is %d; it must be 1 to %d.", max, MAX_HITS),
-				 errhint("Divide span and max by the same number."),
+				 max < 1 ? 0 : errhint("Divide span and max by the same number."),
 				 errhidestmt(true)));
 }
 

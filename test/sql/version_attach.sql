@@ -49,6 +49,7 @@ CREATE SERVER regress_idem_server FOREIGN DATA WRAPPER regress_idem_fdw;
 CREATE FOREIGN TABLE foreign_table (id int, v int NOT NULL) SERVER regress_idem_server;
 SELECT idem_attach_version('foreign_table', 'v');
 DROP FOREIGN DATA WRAPPER regress_idem_fdw CASCADE;
+SELECT idem_attach_version('idem.lease', 'fence');
 SELECT idem_attach_version('pg_catalog.pg_class', 'relnatts');
 \echo :LAST_ERROR_SQLSTATE
 
