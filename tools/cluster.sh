@@ -164,7 +164,12 @@ cluster_kill()
 # Arguments are passed to make.
 tree_install()
 {
-	local libdir extdir f same=1
+	local libdir extdir f same=1 denied
+
+	libdir=$($PG_CONFIG --pkglibdir)
+	extdir=$($PG_CONFIG --sharedir)/extension
+	denied="idem as it stands here is not installed, and $libdir is not yours to write to; as root, run \"make install\" in $top, then try again"
+	[ -e "$libdir/idem.so" ] || [ -w "$libdir" ] || die "$denied"
 
 	mkdir "$tmp/tree"
 	(cd "$top" && tar -cf - --exclude=./.git --exclude='*.o' --exclude='*.bc' \
@@ -173,14 +178,12 @@ tree_install()
 	[ "$dbuser" = "$(id -un)" ] || chown -R "$dbuser" "$tmp/tree"
 	cd "$tmp/tree"
 	make -s PG_CONFIG="$PG_CONFIG" clean
-	make -s PG_CONFIG="$PG_CONFIG" "$@" >"$tmp/build.log" 2>&1 || {
+	make -s -j "$(nproc)" PG_CONFIG="$PG_CONFIG" "$@" >"$tmp/build.log" 2>&1 || {
 		cat "$tmp/build.log" >&2
 		die "the build failed"
 	}
 	cat "$tmp/build.log" >&2
 
-	libdir=$($PG_CONFIG --pkglibdir)
-	extdir=$($PG_CONFIG --sharedir)/extension
 	for f in idem.so idem.control sql/idem--*.sql; do
 		case $f in
 			*.so) cmp -s "$f" "$libdir/$f" || same= ;;
@@ -195,6 +198,6 @@ tree_install()
 			die "the installation failed"
 		}
 	else
-		die "idem as it stands here is not installed, and $libdir is not yours to write to; as root, run \"make install\" in $top, then try again"
+		die "$denied"
 	fi
 }
