@@ -4,6 +4,7 @@
 #   make example   a small shop in the browser (examples/checkout)
 #   make check     every test tier, on throw-away clusters
 #   make check-majors    tiers on 17 and 18, and pg_upgrade, in Debians of their own
+#   make check-deep      crashes, cancels, sanitizers, memory: takes an hour
 #   make check-package   the Debian package, built, tested and installed in fresh ones
 #   make installcheck-citus    the registry's tests distributed by Citus, where the server has it
 #   make bench     the table of ratios against the same work by hand
@@ -15,7 +16,7 @@
 # WERROR=1 makes warnings errors; PG_CONFIG=... chooses the server.
 
 PG_CONFIG ?= pg_config
-FRAME = setup demo example check check-majors bench indent check-package dist installcheck-citus
+FRAME = setup demo example check check-majors check-deep bench indent check-package dist installcheck-citus
 
 # PGXS has a "check" of its own that only explains why it cannot work, and on
 # a fresh machine there is no PGXS at all.  So whoever asks for one of our own

@@ -1,0 +1,87 @@
+-- Every verb, each way to the table, with its refusals: for a server that checks
+-- each access to memory.
+\set ON_ERROR_STOP 0
+SET client_min_messages = warning;
+CREATE EXTENSION idem;
+CREATE FUNCTION greet(who text, n int) RETURNS text LANGUAGE sql AS $$SELECT 'hello ' || who || n$$;
+SELECT idem_wrap('greet(text,int)');
+CREATE TABLE page (id int PRIMARY KEY, body text, version int NOT NULL DEFAULT 1);
+INSERT INTO page SELECT generate_series(1, 20);
+SELECT idem_attach_version('page', 'version');
+CREATE TABLE orders (id int PRIMARY KEY, state text NOT NULL DEFAULT 'draft');
+SELECT idem_define('order', $$
+stateDiagram-v2
+    [*] --> draft
+    draft --> pending : submit
+    pending --> draft : revise
+$$);
+SELECT idem_attach('order', 'orders', 'state', history => true);
+INSERT INTO orders SELECT generate_series(1, 20);
+CREATE TABLE message (id text, body text);
+SELECT idem_attach_once('message', '{id}');
+CREATE TABLE fenced (id int, fence bigint);
+SELECT idem_attach_fence('fenced', 'fence');
+
+CREATE PROCEDURE hot(tag text) LANGUAGE plpgsql AS $$
+DECLARE
+	t text;
+	c idem_claimed;
+	l idem_lease_acquired;
+BEGIN
+	FOR i IN 1 .. 60 LOOP
+		PERFORM idem_claim(tag || i, '{"a": [1, 2, {"b": "c"}]}');
+		PERFORM idem_step(tag || i, 's', '{"n": 1}');
+		BEGIN
+			PERFORM idem_once('o' || tag || i);
+			IF i % 3 = 0 THEN
+				RAISE EXCEPTION 'undone';
+			END IF;
+		EXCEPTION WHEN raise_exception THEN
+			NULL;
+		END;
+		PERFORM idem_complete(tag || i, repeat('z', i * 60));
+		PERFORM idem_claim(tag || i), idem_claim(tag || i, '{"b": 1}'), idem_lookup(tag || i);
+		COMMIT;
+		SELECT * INTO c FROM idem_claim('l' || tag || i, lease => '1 min');
+		PERFORM idem_renew('l' || tag || i, fence => c.fence), idem_retry('l' || tag || i, 'again', fence => c.fence);
+		PERFORM idem_claim('s' || tag || i, hold => 'session');
+		PERFORM idem_fail('s' || tag || i, 'no', code => 500);
+		COMMIT;
+		PERFORM idem_call('c' || tag || i, 'greet(text,int)', '{"who": "x", "n": 1}'),
+			idem_call('c' || tag || i, 'greet(text,int)', '{"who": "x", "n": 1}'),
+			greet_once('t' || tag || i, 'x', i), greet_once('t' || tag || i, 'x', i);
+		t := idem_token_issue('reset', tag || i);
+		PERFORM idem_token_peek(t, 'reset', tag || i), idem_token_use(t, 'reset', 'other'),
+			idem_token_use(t, 'reset', tag || i), idem_token_use(t, 'reset', tag || i);
+		COMMIT;
+		SELECT * INTO l FROM idem_lease_acquire('lease' || i, '1 min', owner => tag);
+		PERFORM idem_lease_acquire('lease' || i, '1 min'), idem_lease_renew('lease' || i, '1 min', l.fence),
+			idem_lease_guard('lease' || i, l.fence);
+		INSERT INTO fenced VALUES (i, l.fence);
+		UPDATE fenced SET fence = l.fence WHERE id = i;
+		PERFORM idem_lease_release('lease' || i, l.fence);
+		PERFORM idem_window('w' || i % 3, '1 min', max => 5);
+		PERFORM idem_branch(tag || i, 'b', 'try'), idem_branch(tag || i, 'b', 'cancel'), idem_branch(tag || i, 'b', 'confirm');
+		PERFORM idem_try_fire('orders', i % 20 + 1, 'submit'), idem_try_fire('orders', i % 20 + 1, 'revise', key => 'e' || tag || i),
+			idem_why_not('orders', i % 20 + 1, 'revise'), idem_allowed('orders', i % 20 + 1), idem_history('orders', i % 20 + 1);
+		PERFORM idem_update('page', i % 20 + 1, version, jsonb_build_object('body', i)) FROM page WHERE id = i % 20 + 1;
+		PERFORM idem_update('page', i % 20 + 1, 1, '{}');
+		INSERT INTO message VALUES (i, 'm'), (i + 1, 'm');
+		COMMIT;
+	END LOOP;
+END $$;
+CALL hot('d');
+SET idem.access = sql;
+CALL hot('q');
+RESET idem.access;
+SELECT count(*) FROM idem_once_many(ARRAY(SELECT 'm' || i % 700 FROM generate_series(1, 1000) AS i));
+SELECT count(*) FROM idem_fire_many('orders', ARRAY(SELECT generate_series(1, 25)), 'submit');
+UPDATE orders SET state = CASE state WHEN 'draft' THEN 'pending' ELSE 'draft' END;
+SELECT count(*) FROM idem_tick();
+SELECT idem_diagram('order', counts => true);
+SELECT count(*) FROM idem_lint('order');
+SELECT count(*) FROM idem_export();
+SELECT count(*) FROM idem_verify('orders');
+UPDATE idem.key SET expires_at = now() - interval '1 s';
+SELECT * FROM idem_sweep(NULL);
+SELECT idem_grant('postgres', 'operator'), idem_revoke('postgres');
