@@ -81,6 +81,7 @@ extern bool idem_direct_suitable(Relation rel, int natts, const Oid *types,
 extern void idem_direct_open(IdemDirect *table, Relation rel, int nkeys,
 							 LOCKMODE lockmode);
 extern void idem_direct_close(IdemDirect *table);
+extern void idem_direct_release_token(IdemDirect *table);
 extern void idem_direct_expect_many(IdemDirect *table);
 extern void idem_direct_open_own(IdemDirect *table, IdemDirectKind *kind,
 								 LOCKMODE lockmode);
