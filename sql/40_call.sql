@@ -63,4 +63,4 @@ CREATE FUNCTION idem_wrap(
 ) RETURNS pg_catalog.regprocedure
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_wrap(pg_catalog.regprocedure, pg_catalog.text) IS
-'Makes a typed twin of a function, owned by the caller: the key is its first parameter, the others and the result are the original''s, and a repeated key returns the first result. name: of the twin, in the function''s schema unless qualified; NULL: the function''s name and "_once". Returns the twin. Errors: ID400 function cannot be wrapped, 42501 no CREATE on the schema, 42723 name taken.';
+'Makes a typed twin of a function, owned by the caller: the key is its first parameter, the others and the result are the original''s, and a repeated key returns the first result. name: of the twin, in the function''s schema unless qualified; NULL: the function''s name and "_once". Returns the twin. Errors: ID400 function cannot be wrapped, 42501 no CREATE on the schema, 42723 name taken. Warns of defaults that are not constant: a retry has to pass them.';

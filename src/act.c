@@ -158,6 +158,20 @@ act_same_code(const IdemAct *act, const IdemRow *row)
 }
 
 /*
+ * Of a call, whether its key is still claimed for it, or again without a
+ * request after the function has released it.
+ */
+static bool
+act_is_same_claim(const IdemAct *act, const IdemRow *row)
+{
+	return act->fingerprint == NULL ||
+		(!row->nulls[IDEM_COL_FINGERPRINT] &&
+		 DatumGetBool(DirectFunctionCall2(byteaeq,
+										  PointerGetDatum(act->fingerprint),
+										  row->values[IDEM_COL_FINGERPRINT])));
+}
+
+/*
  * Whether the verb with these very values has already been applied.
  */
 static bool
@@ -165,6 +179,8 @@ act_is_repeat(const IdemAct *act, const IdemRow *row)
 {
 	IdemState	state = idem_row_state(row);
 
+	if (!act_is_same_claim(act, row))
+		return false;
 	switch (act->verb)
 	{
 		case IDEM_COMPLETE:
@@ -198,7 +214,7 @@ act_check_in_progress(const IdemAct *act, const IdemRow *row)
 {
 	IdemState	state = idem_row_state(row);
 
-	if (state == IDEM_IN_PROGRESS)
+	if (state == IDEM_IN_PROGRESS && act_is_same_claim(act, row))
 		return;
 	if (act->function != NULL)
 		ereport(ERROR,

@@ -33,7 +33,8 @@ typedef struct IdemAct
 	text	   *step;
 	Jsonb	   *progress;
 	text	   *function;		/* whose result the response is ... */
-	text	   *result;			/* ... and the same as typed text */
+	text	   *result;			/* ... and the same as typed text, */
+	bytea	   *fingerprint;	/* and that of its call */
 } IdemAct;
 
 extern TimestampTz idem_act_apply(const IdemAct *act);

@@ -288,7 +288,8 @@ idem_call_end(const IdemCall *call, text *response, text *result)
 		.scope = call->scope.name,
 		.response = response,
 		.function = cstring_to_text(call->function->identity),
-		.result = result
+		.result = result,
+		.fingerprint = DatumGetByteaPP(call->row.values[IDEM_COL_FINGERPRINT])
 	};
 
 	idem_act_complete_call(&act, &call->scope, &call->row);

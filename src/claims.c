@@ -79,9 +79,7 @@ idem_claims_find(text *scope, text *key)
 	if (claims == NULL)
 		return NULL;
 	entry = claimtable_lookup(claims, name);
-	if (entry == NULL || entry->claim->status == IDEM_CLAIM_NONE)
-		return NULL;
-	return entry->claim;
+	return entry != NULL ? entry->claim : NULL;
 }
 
 static text *
@@ -255,16 +253,31 @@ claims_at_xact(XactEvent event, void *arg)
 	}
 }
 
+static void
+claim_remove(IdemClaim *claim)
+{
+	IdemName	name = {.scope = claim->scope,.key = claim->key};
+
+	claimtable_delete(claims, name);
+	pfree(claim->scope);
+	pfree(claim->key);
+	pfree(claim);
+}
+
 /*
- * Undoes what was noted in subtransaction "subid", newest first.
+ * Undoes what was noted in subtransaction "subid", newest first.  An entry that
+ * was made in it has no older value on the stack, and goes.
  */
 static void
 claims_undo(SubTransactionId subid)
 {
 	while (nsaved > 0 && saved[nsaved - 1].subid == subid)
 	{
-		nsaved--;
-		*saved[nsaved].claim = saved[nsaved].before;
+		IdemClaim  *claim = saved[--nsaved].claim;
+
+		*claim = saved[nsaved].before;
+		if (claim->status == IDEM_CLAIM_NONE)
+			claim_remove(claim);
 	}
 }
 

@@ -75,6 +75,7 @@ typedef struct IdemFunctionJson
 extern void idem_function_cache_init(void);
 extern IdemFunction *idem_function_acquire(Oid oid);
 extern IdemFunction *idem_function_acquire_named(text *name);
+extern char *idem_function_print_line(const char *s);
 
 /* argument.c */
 extern void idem_argument_arrange(const IdemFunction *function,

@@ -164,7 +164,26 @@ function_take_arguments(HeapTuple tuple, IdemFunction *function)
 }
 
 /*
- * The result type in words, with every type qualified.
+ * A text that may hold names, in one line.
+ */
+char *
+idem_function_print_line(const char *s)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	for (; *s != '\0'; s++)
+	{
+		if (*s == '\n' || *s == '\r')
+			appendStringInfoString(&buf, *s == '\n' ? "\\n" : "\\r");
+		else
+			appendStringInfoChar(&buf, *s);
+	}
+	return buf.data;
+}
+
+/*
+ * The result type in words, with every type qualified; one line.
  */
 static char *
 function_result_type(const IdemFunction *function)
@@ -183,6 +202,7 @@ function_result_type(const IdemFunction *function)
 	}
 	else
 		type = format_type_be_qualified(function->rettype);
+	type = idem_function_print_line(type);
 	return function->retset ? psprintf("setof %s", type) : type;
 }
 

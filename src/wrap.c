@@ -22,6 +22,8 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "miscadmin.h"
+#include "optimizer/optimizer.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
@@ -133,10 +135,11 @@ wrap_result_columns(const IdemFunction *function)
 
 /*
  * The original's parameters as PL/pgSQL numbers them in the twin, where the key
- * is the first: those that go in, as a list, and those that come out.
+ * is the first: those that go in, as a list, and those that come out.  And a
+ * name for a variable that none of them has.
  */
 static void
-wrap_number_parameters(Oid oid, StringInfo in, List **out)
+wrap_number_parameters(Oid oid, StringInfo in, List **out, StringInfo variable)
 {
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(oid));
 	Oid		   *types;
@@ -147,6 +150,14 @@ wrap_number_parameters(Oid oid, StringInfo in, List **out)
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for function %u", oid);
 	nall = get_func_arg_info(tuple, &types, &names, &modes);
+	appendStringInfoString(variable, "idem_result");
+	for (int i = 0; names != NULL && i < nall; i++)
+	{
+		if (strcmp(names[i], variable->data) != 0)
+			continue;
+		appendStringInfoChar(variable, '_');
+		i = -1;
+	}
 	for (int i = 0; i < nall; i++)
 	{
 		char		mode = modes == NULL ? PROARGMODE_IN : modes[i];
@@ -157,24 +168,6 @@ wrap_number_parameters(Oid oid, StringInfo in, List **out)
 			*out = lappend_int(*out, i + 2);
 	}
 	ReleaseSysCache(tuple);
-}
-
-/*
- * The first line of a body, which says whose twin it is.  A name may have line
- * ends in it, which would end the comment.
- */
-static void
-wrap_append_mark(StringInfo body, const char *original)
-{
-	appendStringInfoString(body, "-- the twin of ");
-	for (const char *s = original; *s != '\0'; s++)
-	{
-		if (*s == '\n' || *s == '\r')
-			appendStringInfoString(body, *s == '\n' ? "\\n" : "\\r");
-		else
-			appendStringInfoChar(body, *s);
-	}
-	appendStringInfoString(body, "\n#variable_conflict use_column\n");
 }
 
 /*
@@ -198,60 +191,91 @@ wrap_body(const IdemFunction *function, Oid own_schema)
 	bool		by_name = is_row || is_domain || function->result_name != NULL;
 	StringInfoData body;
 	StringInfoData in;
+	StringInfoData variable;
 	List	   *out = NIL;
 	ListCell   *lc;
 
 	initStringInfo(&in);
-	wrap_number_parameters(function->oid, &in, &out);
+	initStringInfo(&variable);
+	wrap_number_parameters(function->oid, &in, &out, &variable);
 
 	initStringInfo(&body);
-	wrap_append_mark(&body, original);
-	if (is_void)
-		appendStringInfoString(&body, "DECLARE\n\tdone pg_catalog.bool;\n");
-	else if (function->retset ? is_rows : by_name)
-		appendStringInfoString(&body, "DECLARE\n\tresult pg_catalog.record;\n");
+	/* says whose twin it is; a line end in a name would end the comment */
+	appendStringInfo(&body, "-- the twin of %s\n#variable_conflict use_column\n",
+					 idem_function_print_line(original));
+	if (is_void || (function->retset ? is_rows : by_name))
+		appendStringInfo(&body, "DECLARE\n\t%s pg_catalog.%s;\n",
+						 variable.data, is_void ? "bool" : "record");
 	appendStringInfoString(&body, "BEGIN\n\t");
 
 	if (function->retset || by_name)
-		appendStringInfo(&body, "%s FROM %s.idem_twin(%s, $1%s) AS t(%s)",
-						 is_rows ? "FOR result IN SELECT *" :
-						 function->retset ? "RETURN QUERY SELECT *" :
-						 "SELECT * INTO result",
+	{
+		if (!function->retset)
+			appendStringInfo(&body, "SELECT * INTO %s", variable.data);
+		else if (is_rows)
+			appendStringInfo(&body, "FOR %s IN SELECT *", variable.data);
+		else
+			appendStringInfoString(&body, "RETURN QUERY SELECT *");
+		appendStringInfo(&body, " FROM %s.idem_twin(%s, $1%s) AS t(%s)",
 						 schema, original, in.data,
 						 wrap_result_columns(function));
+	}
 	else
-		appendStringInfo(&body, "%s %s.idem_twin_value(%s, $1, NULL::%s%s)",
-						 is_void ? "done :=" : "RETURN",
+	{
+		if (is_void)
+			appendStringInfo(&body, "%s :=", variable.data);
+		else
+			appendStringInfoString(&body, "RETURN");
+		appendStringInfo(&body, " %s.idem_twin_value(%s, $1, NULL::%s%s)",
 						 schema, original, is_void ? "pg_catalog.bool" :
 						 format_type_be_qualified(function->rettype), in.data);
+	}
 
 	/* not as columns, which the plan would keep when the type is altered */
 	if (is_rows)
-		appendStringInfo(&body, " LOOP\n\t\tRETURN NEXT result.%s;\n\tEND LOOP;\n",
-						 wrap_result_name(function));
+		appendStringInfo(&body, " LOOP\n\t\tRETURN NEXT %s.%s;\n\tEND LOOP;\n",
+						 variable.data, wrap_result_name(function));
 	else
 		appendStringInfoString(&body, ";\n");
 	if (by_name && !function->retset)
 	{
 		foreach(lc, out)
-			appendStringInfo(&body, "\t$%d := result.%s;\n", lfirst_int(lc),
-							 !is_row ? wrap_result_name(function) :
+			appendStringInfo(&body, "\t$%d := %s.%s;\n", lfirst_int(lc),
+							 variable.data, !is_row ? wrap_result_name(function) :
 							 quote_identifier(NameStr(TupleDescAttr(function->resultdesc,
 																	foreach_current_index(lc))->attname)));
 		if (out == NIL)
-			appendStringInfoString(&body, "\tRETURN result.r;\n");
+			appendStringInfo(&body, "\tRETURN %s.r;\n", variable.data);
 	}
 	appendStringInfoString(&body, "END");
 	return body.data;
 }
 
 /*
+ * Refuses a twin that belongs to another role, who could make anything of it.
+ */
+static void
+wrap_check_owner(HeapTuple proc)
+{
+	Form_pg_proc form = (Form_pg_proc) GETSTRUCT(proc);
+
+	if (form->proowner != GetUserId())
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_FUNCTION),
+				 errmsg("function \"%s\" already exists with same argument types",
+						NameStr(form->proname)),
+				 errdetail("It looks like a twin of the same function, but belongs to another role."),
+				 errhint("Wrap as its owner, drop it first, or pass another name.")));
+}
+
+/*
  * Whether the name is taken by a twin of the same function already, with the
- * same parameters: that one may be replaced.
+ * same parameters: that one may be replaced, if it is the caller's own.  Anybody
+ * may write a function that looks like one.
  */
 static bool
-wrap_is_twin(const IdemFunction *function, const char *schema,
-			 const char *name, const char *body)
+wrap_is_own_twin(const IdemFunction *function, const char *schema,
+				 const char *name, const char *body)
 {
 	oidvector  *types;
 	Oid			all[FUNC_MAX_ARGS + 1];
@@ -273,8 +297,30 @@ wrap_is_twin(const IdemFunction *function, const char *schema,
 	/* the rest follows from the result type, which may have changed */
 	twin = !isnull && strncmp(TextDatumGetCString(source), body,
 							  strstr(body, "\n#") - body) == 0;
+	if (twin)
+		wrap_check_owner(tuple);
 	ReleaseSysCache(tuple);
 	return twin;
+}
+
+/*
+ * A retry that leaves such an argument out is another call.
+ */
+static void
+wrap_warn_of_defaults(const IdemFunction *function)
+{
+	int			first = function->nargs - list_length(function->defaults);
+
+	for (int i = first; i < function->nargs; i++)
+	{
+		if (!contain_mutable_functions(list_nth(function->defaults, i - first)))
+			continue;
+		ereport(WARNING,
+				(errmsg("default of parameter %d of function %s is not constant",
+						i + 1, function->identity),
+				 errdetail("The twin evaluates it at each call, and compares it with what the key was used with."),
+				 errhint("Pass this argument, the same with each retry; or have the function fill it in where it is NULL.")));
+	}
 }
 
 /*
@@ -292,6 +338,7 @@ idem_wrap(PG_FUNCTION_ARGS)
 	StringInfoData signature;
 	int			nestlevel;
 	Datum		twin;
+	HeapTuple	proc;
 
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
@@ -327,7 +374,7 @@ idem_wrap(PG_FUNCTION_ARGS)
 	appendStringInfo(&command,
 					 "CREATE %sFUNCTION %s(" KEY_PARAMETER " pg_catalog.text%s%s)"
 					 " RETURNS %s LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS %s",
-					 wrap_is_twin(function, schema, name, body) ?
+					 wrap_is_own_twin(function, schema, name, body) ?
 					 "OR REPLACE " : "",
 					 quote_qualified_identifier(schema, name),
 					 parameters[0] != '\0' ? ", " : "", parameters,
@@ -339,6 +386,8 @@ idem_wrap(PG_FUNCTION_ARGS)
 		elog(ERROR, "could not create the twin");
 	SPI_finish();
 
+	wrap_warn_of_defaults(function);
+
 	initStringInfo(&signature);
 	appendStringInfo(&signature, "%s(pg_catalog.text",
 					 quote_qualified_identifier(schema, name));
@@ -347,6 +396,13 @@ idem_wrap(PG_FUNCTION_ARGS)
 						 format_type_be_qualified(function->argtypes[i]));
 	appendStringInfoChar(&signature, ')');
 	twin = DirectFunctionCall1(regprocedurein, CStringGetDatum(signature.data));
+
+	/* it may have become another's between the look and the replacement */
+	proc = SearchSysCache1(PROCOID, twin);
+	if (!HeapTupleIsValid(proc))
+		elog(ERROR, "cache lookup failed for function %u", DatumGetObjectId(twin));
+	wrap_check_owner(proc);
+	ReleaseSysCache(proc);
 	AtEOXact_GUC(true, nestlevel);
 	PG_RETURN_DATUM(twin);
 }

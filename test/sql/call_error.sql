@@ -253,6 +253,13 @@ BEGIN
 			PERFORM idem_release('own');
 			PERFORM idem_call('own', 'plain()');
 		WHEN 'call' THEN PERFORM idem_call('own', 'plain()');
+		WHEN 'release, claim' THEN
+			PERFORM idem_release('own');
+			PERFORM idem_claim('own');
+		WHEN 'release, claim, same' THEN
+			PERFORM idem_release('own');
+			PERFORM idem_claim('own');
+			PERFORM idem_complete('own', '"release, claim, same"');
 		WHEN 'same' THEN PERFORM idem_complete('own', '"same"');
 	END CASE;
 	RETURN how;
@@ -265,9 +272,27 @@ SELECT idem_call('own', 'ends(text)', '["retry"]');
 SELECT idem_call('own', 'ends(text)', '["release"]');
 SELECT idem_call('own', 'ends(text)', '["release, call"]');
 SELECT idem_call('own', 'ends(text)', '["call"]');
+SELECT idem_call('own', 'ends(text)', '["release, claim"]');
+SELECT idem_call('own', 'ends(text)', '["release, claim, same"]');
 SELECT count(*) FROM idem_lookup('own');
 SELECT idem_call('own', 'ends(text)', '["same"]'), idem_call('own', 'ends(text)', '["same"]');
 \set VERBOSITY terse
+
+-- thousands of calls that fail in one transaction: no memory of them is left
+CREATE FUNCTION fails_late() RETURNS int LANGUAGE plpgsql AS 'BEGIN RAISE ''late''; END';
+BEGIN;
+DO $$
+BEGIN
+	FOR i IN 1..2000 LOOP
+		BEGIN
+			PERFORM idem_call('late ' || i, 'fails_late()');
+		EXCEPTION WHEN raise_exception THEN NULL;
+		END;
+	END LOOP;
+END $$;
+RESET ROLE;
+SELECT used_bytes < 100000 AS little FROM pg_backend_memory_contexts WHERE name = 'TopTransactionContext';
+ROLLBACK;
 
 -- to the bottom of the stack, and nothing is left
 CREATE FUNCTION deep(n int) RETURNS int LANGUAGE plpgsql AS $$

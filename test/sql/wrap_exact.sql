@@ -6,8 +6,10 @@
 \set VERBOSITY terse
 SET client_min_messages = warning;
 CREATE ROLE regress_idem_exact;
-SELECT idem_grant('regress_idem_exact');
+CREATE ROLE regress_idem_forger;
+SELECT idem_grant('regress_idem_exact'), idem_grant('regress_idem_forger');
 CREATE SCHEMA regress_exact AUTHORIZATION regress_idem_exact;
+GRANT USAGE, CREATE ON SCHEMA regress_exact TO regress_idem_forger;
 SET search_path = regress_exact, public;
 SET ROLE regress_idem_exact;
 
@@ -93,8 +95,45 @@ SELECT count(idem_wrap(oid, 'line_once')) FROM pg_proc WHERE pronamespace = 'reg
 SELECT idem_wrap(oid, 'line_once') FROM pg_proc WHERE pronamespace = 'regress_exact'::regnamespace AND proname LIKE 'line\\%';
 SELECT prosrc FROM pg_proc WHERE proname = 'line_once';
 
+-- nor in that of a type
+CREATE TYPE "two
+lines" AS (a int);
+CREATE FUNCTION two_lines() RETURNS SETOF "two
+lines" LANGUAGE sql AS 'SELECT 1';
+SELECT idem_wrap('two_lines()');
+SELECT two_lines_once('tl'), two_lines_once('tl');
+
+-- parameters named like a variable of the twin's
+SET plpgsql.extra_errors = 'all';
+CREATE FUNCTION shadows(OUT result int, OUT idem_result int, INOUT idem_result_ int, INOUT done int) LANGUAGE sql AS 'SELECT 1, 2, $1, $2';
+CREATE FUNCTION shadows_void(idem_result int, done int) RETURNS void LANGUAGE sql AS '';
+CREATE FUNCTION shadows_set(idem_result int) RETURNS SETOF pair LANGUAGE sql AS $$SELECT 1, 'a'$$;
+CREATE FUNCTION shadows_sure(idem_result int) RETURNS sure LANGUAGE sql AS 'SELECT $1';
+SELECT idem_wrap(oid) FROM pg_proc WHERE pronamespace = 'regress_exact'::regnamespace AND proname LIKE 'shadows%' ORDER BY proname;
+SELECT shadows_once('sh', 3, 4), shadows_void_once('sv', 1, 2), shadows_set_once('sw', 1), shadows_sure_once('sx', 7);
+RESET plpgsql.extra_errors;
+
+-- a default that is another value at each call
+\set VERBOSITY default
+CREATE FUNCTION moment(what text, n int DEFAULT 1, at timestamptz DEFAULT clock_timestamp()) RETURNS text LANGUAGE sql AS 'SELECT what';
+SELECT idem_wrap('moment(text,int,timestamptz)');
+SELECT moment_once('mo', 'x', at => '2026-02-01'), moment_once('mo', 'x', at => '2026-02-01');
+SELECT moment_once('mo', 'x');
+-- what looks like a twin, but belongs to somebody else
+SET ROLE regress_idem_forger;
+CREATE FUNCTION a_maybe_twin(idem_key text, a int) RETURNS maybe LANGUAGE plpgsql AS $$-- the twin of 'regress_exact.a_maybe(integer)'
+#variable_conflict use_column
+BEGIN RETURN -1; END$$;
+SET ROLE regress_idem_exact;
+SELECT idem_wrap('a_maybe(int)', 'a_maybe_twin');
+RESET ROLE;
+SELECT idem_wrap('a_maybe(int)', 'a_maybe_twin');
+SET ROLE regress_idem_forger;
+SELECT idem_wrap('a_maybe(int)', 'a_maybe_twin');
+\set VERBOSITY terse
+
 RESET ROLE;
 DROP SCHEMA regress_exact CASCADE;
-SELECT idem_revoke('regress_idem_exact');
-DROP ROLE regress_idem_exact;
+SELECT idem_revoke('regress_idem_exact'), idem_revoke('regress_idem_forger');
+DROP ROLE regress_idem_exact, regress_idem_forger;
 DELETE FROM idem.key;
