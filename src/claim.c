@@ -351,6 +351,7 @@ idem_once_many(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	is_new = palloc0(Max(nelems, 1) * sizeof(bool));
 	idem_store_open(&store, RowExclusiveLock);
+	idem_store_expect_many(&store);
 	context = AllocSetContextCreate(CurrentMemoryContext, "idem batch",
 									ALLOCSET_DEFAULT_SIZES);
 	caller = MemoryContextSwitchTo(context);
