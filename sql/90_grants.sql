@@ -60,7 +60,10 @@ BEGIN
 	-- GRANT would take "public" for everybody
 	IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
 		RAISE EXCEPTION 'role "%" does not exist', role
-			USING ERRCODE = 'undefined_object';
+			USING ERRCODE = 'undefined_object',
+			HINT = CASE WHEN lower(role) = 'public'
+				THEN 'idem is not granted to everybody: name a role.'
+				ELSE 'Its name is taken literally, without quotes; upper case counts.' END;
 	END IF;
 
 	SELECT extnamespace INTO target FROM pg_extension WHERE extname = 'idem';

@@ -170,6 +170,12 @@ SELECT idem_grant(NULL);
 SELECT idem_grant('regress_idem_app', NULL);
 SELECT idem_grant('regress_idem_app', 'admin');
 SELECT idem_grant('regress_idem_app', 'APP');
+\set VERBOSITY default
+\set SHOW_CONTEXT never
+SELECT idem_grant('public');
+SELECT idem_grant('REGRESS_IDEM_APP');
+\unset SHOW_CONTEXT
+\set VERBOSITY sqlstate
 SELECT idem_grant('regress_idem_app', '');
 SELECT idem_grant('regress_idem_not_there');
 SELECT idem_grant('regress_idem_not_there', 'operator');
