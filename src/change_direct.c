@@ -21,7 +21,10 @@
  * A row that another transaction is changing is waited for by the heap update
  * itself.  When that one has committed, the row is read anew with a new
  * snapshot, and judged by what it is then: the same as the statement does by
- * looking at the newest version, without locking it first.
+ * looking at the newest version, without locking it first.  Only where CHECK
+ * constraints would judge before the wait, a row that somebody holds is locked
+ * before they do, so that who comes late is told stale, not that his values do
+ * not fit a row that is gone.
  */
 #include "postgres.h"
 
@@ -245,7 +248,8 @@ static void
 direct_form(const IdemChange *change, TupleTableSlot *slot,
 			TupleTableSlot *new_slot)
 {
-	int			natts = RelationGetNumberOfAttributes(change->rel);
+	TupleDesc	desc = RelationGetDescr(change->rel);
+	int			natts = desc->natts;
 	int			version = change->column.column - 1;
 
 	slot_getallattrs(slot);
@@ -259,10 +263,49 @@ direct_form(const IdemChange *change, TupleTableSlot *slot,
 		new_slot->tts_isnull[change->columns[i].attnum - 1] =
 			change->columns[i].isnull;
 	}
+	/* nor is what was dropped carried along */
+	for (int i = 0; i < natts; i++)
+	{
+		if (TupleDescAttr(desc, i)->attisdropped)
+			new_slot->tts_isnull[i] = true;
+	}
 	new_slot->tts_values[version] =
 		idem_rowversion_to_datum(change->version + 1, change->column.base);
 	ExecStoreVirtualTuple(new_slot);
 	new_slot->tts_tableOid = RelationGetRelid(change->rel);
+}
+
+/*
+ * Waits for who holds the row in "slot".  False if it is not the newest any
+ * more.
+ */
+static bool
+direct_lock(const IdemChange *change, DirectWrite *write, Snapshot snapshot,
+			TupleTableSlot *slot)
+{
+	HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
+	ItemPointerData tid = slot->tts_tid;
+	TM_FailureData failure;
+
+	if ((tuple->t_data->t_infomask & HEAP_XMAX_INVALID) != 0)
+		return true;
+	return table_tuple_lock(change->rel, &tid, snapshot, slot,
+							write->estate->es_output_cid,
+							ExecUpdateLockMode(write->estate, write->rri),
+							LockWaitBlock, 0, &failure) == TM_Ok;
+}
+
+/*
+ * A CHECK constraint's function has written the very row: in the executor's
+ * words.
+ */
+static void
+direct_refuse_self_modified(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
+			 errmsg("tuple to be updated was already modified by an operation triggered by the current command"),
+			 errhint("Consider using an AFTER trigger instead of a BEFORE trigger to propagate changes to other rows.")));
 }
 
 /*
@@ -278,15 +321,22 @@ direct_replace(const IdemChange *change, DirectWrite *write,
 	IdemIndexesToUpdate update_indexes;
 	LockTupleMode lockmode;
 	TM_FailureData failure;
+	TM_Result	result;
 
-	direct_form(change, slot, new_slot);
 	write->estate->es_snapshot = snapshot;
+	if (rel->rd_att->constr != NULL && rel->rd_att->constr->num_check > 0 &&
+		!direct_lock(change, write, snapshot, slot))
+		return false;
+	direct_form(change, slot, new_slot);
 	if (rel->rd_att->constr != NULL)
 		ExecConstraints(write->rri, new_slot, write->estate);
-	if (table_tuple_update(rel, &slot->tts_tid, new_slot,
-						   write->estate->es_output_cid, snapshot,
-						   InvalidSnapshot, true, &failure, &lockmode,
-						   &update_indexes) != TM_Ok)
+	result = table_tuple_update(rel, &slot->tts_tid, new_slot,
+								write->estate->es_output_cid, snapshot,
+								InvalidSnapshot, true, &failure, &lockmode,
+								&update_indexes);
+	if (result == TM_SelfModified)
+		direct_refuse_self_modified();
+	if (result != TM_Ok)
 		return false;
 	if (IDEM_INDEXES_NEED_ANY(update_indexes))
 	{

@@ -354,7 +354,8 @@ idem_target_open(Oid relid, LOCKMODE lockmode)
 
 /*
  * Whether the statement is really about this table: between the look at its
- * name and now, schemas may have been renamed.
+ * name and now, schemas may have been renamed.  A rule may have left nothing of
+ * it, and who gets no row back finds out why.
  */
 static void
 target_check_plan(const IdemTarget *target, SPIPlanPtr plan)
@@ -363,8 +364,10 @@ target_check_plan(const IdemTarget *target, SPIPlanPtr plan)
 
 	foreach(lc, SPI_plan_get_plan_sources(plan))
 	{
-		if (list_member_oid(((CachedPlanSource *) lfirst(lc))->relationOids,
-							target->relid))
+		CachedPlanSource *source = (CachedPlanSource *) lfirst(lc);
+
+		if (source->query_list == NIL ||
+			list_member_oid(source->relationOids, target->relid))
 			return;
 	}
 	ereport(ERROR,
