@@ -9,9 +9,10 @@
  * table	the name that it had when the machine was attached, which stands in
  *			the trigger: so the key goes on answering after RENAME, SET SCHEMA,
  *			and dump and restore.
- * row		the values of the primary key as the row has them, without names
- *			and without the state column: so it does after a column was
- *			renamed, and however the caller spells a value that is equal.
+ * row		the values of the primary key as the row has them, in the order of
+ *			the table, without names and without columns that machines move:
+ *			so it does after a column was renamed or the primary key was made
+ *			again, and however the caller spells a value that is equal.
  */
 #include "postgres.h"
 
@@ -19,10 +20,62 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/json.h"
+#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
 #include "fingerprint.h"
 #include "fire.h"
+
+/*
+ * The place of a column of the primary key in the table that was attached: a
+ * partition may have its columns in another order.
+ */
+static AttrNumber
+fire_place(const IdemFire *fire, int i)
+{
+	const IdemTarget *target = fire->target;
+	AttrNumber	place = target->relid == fire->binding->root ?
+	target->attnums[i] : get_attnum(fire->binding->root, target->columns[i]);
+
+	return place != InvalidAttrNumber ? place : target->attnums[i];
+}
+
+/*
+ * The columns of the primary key that stay as they are, in the order of the
+ * table.  Where there is none, those that this event leaves; if there is none
+ * either, all.
+ */
+static int
+fire_lasting(const IdemFire *fire, int *which)
+{
+	const IdemTarget *target = fire->target;
+	const IdemTable *table = fire->binding->table;
+	bool		moved[IDEM_TARGET_MAXKEYS] = {false};
+	int			left = target->nkeys;
+	int			n = 0;
+
+	for (int i = 0; i < target->nkeys; i++)
+	{
+		for (int k = 0; k < table->nbindings; k++)
+			moved[i] |= table->bindings[k].column == target->attnums[i];
+		left -= moved[i];
+	}
+	for (int i = 0; i < target->nkeys; i++)
+	{
+		int			k;
+
+		if (left == 0)
+			moved[i] = target->nkeys > 1 &&
+				target->attnums[i] == fire->binding->column;
+		if (moved[i])
+			continue;
+		for (k = n++; k > 0 && fire_place(fire, which[k - 1]) >
+			 fire_place(fire, i); k--)
+			which[k] = which[k - 1];
+		which[k] = i;
+	}
+	return n;
+}
 
 /*
  * The row's part of what a key stands for, from the values of its key.
@@ -30,8 +83,10 @@
 Jsonb *
 idem_fire_row_key(const IdemFire *fire, const Datum *values)
 {
-	return idem_target_print_values(fire->target, values,
-									fire->binding->column);
+	int			which[IDEM_TARGET_MAXKEYS];
+	int			n = fire_lasting(fire, which);
+
+	return idem_target_print_values(fire->target, values, which, n);
 }
 
 /*
@@ -149,15 +204,17 @@ idem_fire_spend(IdemFire *fire, text *key, Jsonb *row_key,
 }
 
 /*
- * A row that is missing, by the id that was given.  Where the state is part of
+ * A row that is missing, by the id that was given.  Where a state is part of
  * the id it may only have moved on; then the key answers all the same.
  */
 void
 idem_fire_missing(IdemFire *fire, text *key, const Datum *values,
 				  IdemFireVerdict *verdict)
 {
+	int			which[IDEM_TARGET_MAXKEYS];
+
 	memset(verdict, 0, sizeof(IdemFireVerdict));
-	if (key != NULL && fire->moves && fire->target->nkeys > 1 &&
+	if (key != NULL && fire_lasting(fire, which) < fire->target->nkeys &&
 		idem_fire_recall(fire, key, idem_fire_row_key(fire, values),
 						 verdict) &&
 		verdict->outcome == IDEM_FIRE_ALREADY)

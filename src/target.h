@@ -88,6 +88,6 @@ extern Jsonb *idem_target_print(const IdemTarget *target,
 								const Datum *values);
 extern Jsonb *idem_target_print_values(const IdemTarget *target,
 									   const Datum *values,
-									   AttrNumber without);
+									   const int *which, int n);
 
 #endif							/* IDEM_TARGET_H */

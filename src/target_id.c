@@ -388,20 +388,18 @@ idem_target_print(const IdemTarget *target, const Datum *values)
 }
 
 /*
- * The key as a JSON array, which a renamed column leaves as it is; without the
- * column that is named, unless nothing would be left.
+ * Columns of the key, by their places in it, as a JSON array: a renamed column
+ * leaves it as it is.
  */
 Jsonb *
 idem_target_print_values(const IdemTarget *target, const Datum *values,
-						 AttrNumber without)
+						 const int *which, int n)
 {
 	JsonbParseState *state = NULL;
 
 	pushJsonbValue(&state, WJB_BEGIN_ARRAY, NULL);
-	for (int i = 0; i < target->nkeys; i++)
-	{
-		if (target->attnums[i] != without || target->nkeys == 1)
-			target_push_value(&state, WJB_ELEM, values[i], target->types[i]);
-	}
+	for (int i = 0; i < n; i++)
+		target_push_value(&state, WJB_ELEM, values[which[i]],
+						  target->types[which[i]]);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_ARRAY, NULL));
 }

@@ -7,8 +7,10 @@
  * subtransaction: an error of a guard or trigger undoes that row alone, and its
  * timer is put off, longer each time, so that it does not stand in the way of
  * others.  One that takes too long is cancelled (idem.tick_row_timeout).
- * The row itself is locked with SKIP LOCKED too: a ticker waits for
- * nobody; a row that somebody is writing is looked at again next time.
+ * The row itself is locked with SKIP LOCKED too, and its table only if it can
+ * be had at once: a ticker waits for nobody.  A row that somebody is writing is
+ * looked at again next time, one of a table that is locked some seconds later,
+ * so that a batch is not filled with those for as long as that lasts.
  *
  * The timer only says where to look.  What is done is judged by the row and
  * the definition as they are now: the row must still be in the state that it
@@ -33,6 +35,7 @@
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
@@ -56,6 +59,9 @@ PG_FUNCTION_INFO_V1(idem_tick);
 /* how long a timer is put off: doubled with each try */
 #define FIRST_DELAY		(USECS_PER_MINUTE)
 #define MAX_DOUBLINGS	6
+
+/* ... and how long where its table is locked */
+#define LOCKED_DELAY		(5 * USECS_PER_SEC)
 
 typedef struct Timer
 {
@@ -178,12 +184,19 @@ tick_handle(void *arg)
 	Oid			schema = get_namespace_oid(timer->schema, true);
 	Oid			relid = OidIsValid(schema) ?
 	get_relname_relid(timer->table, schema) : InvalidOid;
-	Relation	rel = OidIsValid(relid) ?
-	try_table_open(relid, RowExclusiveLock) : NULL;
+	Relation	rel;
 	IdemTable  *table;
 	Oid			owner;
 	const IdemRule *rule = NULL;
 
+	if (OidIsValid(relid) &&
+		!ConditionalLockRelationOid(relid, RowExclusiveLock))
+	{
+		timer->keep = true;
+		timer->due = GetCurrentTimestamp() + LOCKED_DELAY;
+		return;
+	}
+	rel = OidIsValid(relid) ? try_table_open(relid, NoLock) : NULL;
 	if (rel == NULL)
 	{
 		timer->outcome = "missing";

@@ -105,6 +105,39 @@ SELECT outcome FROM idem_try_fire('fk_p', '{"id": 2, "state": "a"}', 'go', key =
 SELECT outcome FROM idem_fire_many('fk_p', ARRAY['{"id": 1, "state": "b"}']::jsonb[], 'on', key => 'p');
 SELECT outcome, from_state, to_state FROM idem_fire_many('fk_p', ARRAY['{"id": 1, "state": "b"}', '{"id": 2, "state": "b"}']::jsonb[], 'on', key => 'p');
 
+-- ... and that of another machine
+CREATE TABLE fk_two (id int, state text DEFAULT 'a', second text DEFAULT 'a', PRIMARY KEY (id, state, second));
+INSERT INTO idem.machine (name) VALUES ('fk2');
+INSERT INTO idem.state (machine, name, initial) VALUES ('fk2', 'a', true), ('fk2', 'b', false);
+INSERT INTO idem.transition (machine, event, from_state, to_state) VALUES ('fk2', 'second', 'a', 'b');
+SELECT idem_attach('fk', 'fk_two', 'state'), idem_attach('fk2', 'fk_two', 'second');
+INSERT INTO fk_two VALUES (1);
+SELECT outcome FROM idem_try_fire('fk_two', '{"id": 1, "state": "a", "second": "a"}', 'go', key => 'two');
+SELECT outcome FROM idem_try_fire('fk_two', '{"id": 1, "state": "b", "second": "a"}', 'second', key => 'two2');
+SELECT outcome FROM idem_try_fire('fk_two', '{"id": 1, "state": "b", "second": "b"}', 'go', key => 'two');
+SELECT outcome FROM idem_try_fire('fk_two', '{"id": 1, "state": "a", "second": "a"}', 'go', key => 'two');
+SELECT outcome FROM idem_try_fire('fk_two', '{"id": 1, "state": "b", "second": "a"}', 'second', key => 'two2');
+-- ... nothing else in the key
+ALTER TABLE fk_two DROP CONSTRAINT fk_two_pkey, ADD PRIMARY KEY (second, state);
+INSERT INTO fk_two VALUES (2);
+SELECT outcome FROM idem_try_fire('fk_two', '{"state": "a", "second": "a"}', 'go', key => 'only');
+SELECT outcome FROM idem_try_fire('fk_two', '{"state": "a", "second": "a"}', 'go', key => 'only');
+DROP TABLE fk_two;
+DELETE FROM idem.machine WHERE name = 'fk2';
+-- the primary key made again in another order; a partition with its columns in another order
+CREATE TABLE fk_order (x int, y int, state text DEFAULT 'a', PRIMARY KEY (x, y)) PARTITION BY RANGE (x);
+CREATE TABLE fk_order1 (state text DEFAULT 'a', y int NOT NULL, x int NOT NULL);
+ALTER TABLE fk_order ATTACH PARTITION fk_order1 FOR VALUES FROM (1) TO (9);
+SELECT idem_attach('fk', 'fk_order', 'state');
+INSERT INTO fk_order VALUES (1, 2), (2, 1);
+SELECT outcome FROM idem_try_fire('fk_order', '{"x": 1, "y": 2}', 'go', key => 'o');
+SELECT outcome FROM idem_try_fire('fk_order1', '{"x": 1, "y": 2}', 'go', key => 'o');
+ALTER TABLE fk_order DROP CONSTRAINT fk_order_pkey, ADD PRIMARY KEY (y, x);
+SELECT outcome FROM idem_try_fire('fk_order', '{"x": 1, "y": 2}', 'go', key => 'o');
+SELECT outcome FROM idem_try_fire('fk_order1', '{"x": 1, "y": 2}', 'go', key => 'o');
+SELECT outcome FROM idem_try_fire('fk_order', '{"x": 2, "y": 1}', 'go', key => 'o');
+DROP TABLE fk_order;
+
 -- a guard that changes the row is an error of its own, and nothing is left of it
 CREATE TABLE fk_g (id int PRIMARY KEY, state text DEFAULT 'a', n int DEFAULT 0);
 CREATE FUNCTION fk_write(row_id int, other int) RETURNS boolean LANGUAGE plpgsql AS $$
