@@ -9,6 +9,7 @@
  * a partition or a child (binding.c).  As idem_not_initial() the function is
  * never called for a row: the planner asks its support function when a
  * statement begins, and gets true or false.  So nobody needs to be granted it.
+ * The answer is the statement's (writing.c).
  *
  * The table is named by a constant of type regclass, which follows renaming and
  * is dumped by name.
@@ -24,6 +25,8 @@
 #include "utils/rel.h"
 
 #include "binding.h"
+#include "taken.h"
+#include "writing.h"
 
 PG_FUNCTION_INFO_V1(idem_each_row);
 PG_FUNCTION_INFO_V1(idem_each_row_support);
@@ -33,13 +36,19 @@ each_row(Oid relid)
 {
 	Relation	rel = try_relation_open(relid, AccessShareLock);
 	MemoryContext context;
+	IdemTable  *table;
 	bool		result;
 
 	if (rel == NULL)
 		return false;
 	context = AllocSetContextCreate(CurrentMemoryContext, "idem_each_row",
 									ALLOCSET_SMALL_SIZES);
-	result = idem_table_get(rel, context)->each_row;
+	table = idem_table_get(rel, context);
+	/* the executor prepares the clause in the statement's memory */
+	result = idem_writing_by_row(CurrentMemoryContext, relid,
+								 table->nbindings > 0 ?
+								 table->bindings[0].root : relid,
+								 idem_taken_depth(), table->each_row);
 	MemoryContextDelete(context);
 	relation_close(rel, AccessShareLock);
 	return result;

@@ -23,7 +23,8 @@
  * nobody can come between the write of a row and the end of its statement.
  * Otherwise (binding.c, idem_table_is_each_row) the triggers after the insert
  * and update of a row do it here.  Their WHEN clauses have idem_each_row(),
- * which the planner replaces by true or false when the statement begins.  The
+ * which the planner replaces by true or false when the statement begins; the
+ * first who asks in a statement gets the answer for all (writing.c).  The
  * names of those that write history sort first: a trigger that moves the row on
  * has its own step recorded later.
  *
@@ -42,6 +43,7 @@
 #include "errors.h"
 #include "guard.h"
 #include "guard_call.h"
+#include "writing.h"
 
 PG_FUNCTION_INFO_V1(idem_guard);
 
@@ -74,6 +76,21 @@ guard_begin(FunctionCallInfo fcinfo)
 	call->judge = idem_judge_begin(rel, table, binding, holder);
 	call->fired_at = RelationGetRelid(rel);
 	call->depth = idem_taken_depth();
+	call->statement = holder;
+	call->by_row = binding->rowwise;
+	if (binding->history && TRIGGER_FIRED_FOR_ROW(trigdata->tg_event) &&
+		!TRIGGER_FIRED_BY_DELETE(trigdata->tg_event))
+	{
+		if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) &&
+			!rel->rd_rel->relispartition)
+			call->statement = idem_writing_statement(holder, call->fired_at,
+													 call->depth - 1);
+		call->by_row = idem_writing_by_row(call->statement, call->fired_at,
+										   binding->root, call->depth - 1,
+										   binding->rowwise);
+		idem_writing_keep_machine(call->statement, call->fired_at,
+								  binding->tag, call->judge->machine);
+	}
 	call->keep_image = binding->overruled ||
 		(rel->rd_rel->relispartition && rel->trigdesc != NULL &&
 		 rel->trigdesc->trig_insert_before_row);
@@ -97,7 +114,7 @@ guard_before_update(IdemGuardCall * call, TriggerData *trigdata)
 	moves_on = idem_guard_decide(call, &old_tuple->t_self, trigdata->tg_trigslot,
 								 trigdata->tg_newslot, trigdata->tg_updatedcols,
 								 &decision, &intent);
-	if (binding->rowwise)
+	if (call->by_row)
 	{
 		if (moves_on)
 		{
@@ -109,7 +126,8 @@ guard_before_update(IdemGuardCall * call, TriggerData *trigdata)
 	else
 	{
 		if (binding->overruled)
-			idem_guard_proof_note(call, &old_tuple->t_self,
+			idem_guard_proof_note(call, trigdata->tg_relation,
+								  &old_tuple->t_self,
 								  moves_on ? &decision : NULL, trigdata->tg_newtuple);
 		if (moves_on && binding->history)
 		{
@@ -119,12 +137,14 @@ guard_before_update(IdemGuardCall * call, TriggerData *trigdata)
 			{
 				Datum		value;
 				bool		isnull;
+				int			from = idem_guard_state(call, trigdata->tg_trigslot,
+													&value, &isnull);
 
-				(void) idem_machine_pair(call->judge->machine,
-										 idem_guard_state(call,
-														  trigdata->tg_trigslot,
-														  &value, &isnull),
+				(void) idem_machine_pair(call->judge->machine, from,
 										 decision.to, &many);
+				/* what stays in its state is recorded by its note only */
+				if (from == decision.to)
+					many = true;
 				if (strcmp(decision.event, "migrate") == 0)
 					many = true;
 			}
@@ -162,8 +182,8 @@ guard_after_update(IdemGuardCall * call, TriggerData *trigdata)
 						 trigdata->tg_trigslot, trigdata->tg_newslot,
 						 &decision, &intent) &&
 		binding->history && idem_taken_row != NULL)
-		idem_taken_row(trigdata->tg_relation, old_tuple, trigdata->tg_newtuple,
-					   binding, decision.event, intent);
+		idem_taken_row(call->statement, trigdata->tg_relation, old_tuple,
+					   trigdata->tg_newtuple, binding, decision.event, intent);
 	if (kept && decided.image != NULL)
 		heap_freetuple(decided.image);
 }
@@ -176,9 +196,9 @@ guard_after_insert(IdemGuardCall * call, TriggerData *trigdata)
 	if (idem_guard_arrive(call, trigdata))
 		return;
 	idem_guard_insert(call, trigdata->tg_trigslot);
-	if (binding->rowwise && binding->history && idem_taken_row != NULL)
-		idem_taken_row(trigdata->tg_relation, NULL, trigdata->tg_trigtuple,
-					   binding, NULL, NULL);
+	if (call->by_row && binding->history && idem_taken_row != NULL)
+		idem_taken_row(call->statement, trigdata->tg_relation, NULL,
+					   trigdata->tg_trigtuple, binding, NULL, NULL);
 }
 
 /*
@@ -188,6 +208,7 @@ void
 idem_guard_init(void)
 {
 	idem_decision_init();
+	idem_writing_init();
 	idem_guard_proof_init();
 	idem_guard_move_init();
 }

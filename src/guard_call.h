@@ -18,6 +18,8 @@ typedef struct IdemGuardCall
 {
 	IdemJudge  *judge;
 	int			depth;			/* of triggers */
+	MemoryContext statement;	/* the memory of it (writing.c) */
+	bool		by_row;			/* what was decided is asked for after the row */
 	Oid			fired_at;		/* where an event names the row */
 	int			warnings;
 	bool		keep_image;		/* what is written may be another row */
@@ -43,7 +45,8 @@ extern void idem_guard_delete(IdemGuardCall * call, TupleTableSlot *slot);
 /* guard_proof.c */
 extern void idem_guard_proof_init(void);
 extern bool idem_guard_proof_is_due(void);
-extern void idem_guard_proof_note(IdemGuardCall * call, ItemPointer tid,
+extern void idem_guard_proof_note(IdemGuardCall * call, Relation rel,
+								  ItemPointer tid,
 								  const IdemDecision * decision,
 								  HeapTuple new_tuple);
 extern void idem_guard_proof_of_statement(IdemGuardCall * call, Relation rel);

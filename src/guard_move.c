@@ -130,8 +130,8 @@ move_arrive(IdemGuardCall * call, TriggerData *trigdata, GuardMove *move)
 								trigdata->tg_trigslot, &decision, &intent);
 	call->fired_at = call->judge->relid;
 	if (moves_on && call->judge->binding->history && idem_taken_row != NULL)
-		idem_taken_row(rel, row, trigdata->tg_trigtuple, call->judge->binding,
-					   decision.event, intent);
+		idem_taken_row(call->statement, rel, row, trigdata->tg_trigtuple,
+					   call->judge->binding, decision.event, intent);
 
 	ExecDropSingleTupleTableSlot(old_slot);
 	table_close(source, NoLock);

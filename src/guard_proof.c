@@ -8,7 +8,8 @@
  * position instead, and the statement trigger follows it to the row that was
  * written: old row versions of an open transaction are not removed.  If that
  * trigger does not fire (the statement named a parent that the table was made
- * to inherit from later), the proof is at the end of the transaction.
+ * to inherit from later), the proof is at the end of the transaction, as the role
+ * that wrote.  A rewrite of the table in between leaves nothing to follow.
  */
 #include "postgres.h"
 
@@ -18,6 +19,7 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "executor/executor.h"
+#include "miscadmin.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -31,6 +33,8 @@ typedef struct ProofNote
 	char		tag[NAMEDATALEN];
 	int			depth;
 	int			nestlevel;		/* of subtransactions */
+	Oid			writer;			/* role */
+	Oid			filenode;
 	ItemPointerData tid;		/* of the old row */
 	bool		decided;		/* else the row stayed in its state */
 	IdemDecision decision;
@@ -54,8 +58,8 @@ idem_guard_proof_is_due(void)
  * Notes a row whose final image is to be proven.
  */
 void
-idem_guard_proof_note(IdemGuardCall * call, ItemPointer tid, const IdemDecision * decision,
-					  HeapTuple new_tuple)
+idem_guard_proof_note(IdemGuardCall * call, Relation rel, ItemPointer tid,
+					  const IdemDecision * decision, HeapTuple new_tuple)
 {
 	ProofNote  *note;
 
@@ -76,6 +80,8 @@ idem_guard_proof_note(IdemGuardCall * call, ItemPointer tid, const IdemDecision 
 	strlcpy(note->tag, call->judge->binding->tag, NAMEDATALEN);
 	note->depth = call->depth;
 	note->nestlevel = GetCurrentTransactionNestLevel();
+	note->writer = GetUserId();
+	note->filenode = rel->rd_rel->relfilenode;
 	note->tid = *tid;
 	if (decision != NULL)
 	{
@@ -189,6 +195,8 @@ proof_of_rest(void)
 		{
 			IdemGuardCall call;
 			ProofNote	note;
+			Oid			user;
+			int			security;
 
 			if (strcmp(table->bindings[j].tag, notes[i].tag) != 0)
 				continue;
@@ -197,7 +205,13 @@ proof_of_rest(void)
 										  context);
 			call.fired_at = RelationGetRelid(rel);
 			note = notes[i];
+			/* TRUNCATE or a rewrite has replaced what stood there */
+			if (note.filenode != rel->rd_rel->relfilenode)
+				continue;
+			GetUserIdAndSecContext(&user, &security);
+			SetUserIdAndSecContext(note.writer, security);
 			proof_of_note(rel, &call, &note);
+			SetUserIdAndSecContext(user, security);
 		}
 		relation_close(rel, NoLock);
 	}

@@ -5,8 +5,10 @@
  * On a plain table two statement triggers see what was written, old rows and
  * new ones in two stores that PostgreSQL fills side by side, row by row: a row
  * that a trigger suppressed is in neither, so the two cannot shift.  Their
- * counts are compared all the same.  On partitioned and inherited tables the
- * guard's row triggers tell of each row (idem_taken_row).
+ * counts are compared all the same.  On partitioned and inherited tables, and
+ * where others' triggers come between, the guard's row triggers tell of each row
+ * (idem_taken_row).  Which of the two is one answer for a statement, and who
+ * moves a row on inside of it has his step numbered behind it (writing.c).
  *
  * Which event a row was moved by follows from its two states where one rule
  * alone leads from the one to the other.  Where several do, or a verb fired the
@@ -50,6 +52,7 @@
 #include "registry.h"
 #include "rowversion.h"
 #include "taken.h"
+#include "writing.h"
 
 PG_FUNCTION_INFO_V1(idem_history_changed);
 
@@ -267,15 +270,23 @@ typedef struct History
 	bool		has_version;
 	IdemVersion version;
 	IdemHistoryWriter *writer;	/* NULL until there is a row */
+	Oid			relid;
+	MemoryContext statement;	/* the memory of it (writing.c) */
 } History;
 
 static void
-history_begin(History *history, Relation rel, const IdemBinding *binding)
+history_begin(History *history, Relation rel, const IdemBinding *binding,
+			  MemoryContext statement)
 {
 	memset(history, 0, sizeof(History));
+	history->relid = RelationGetRelid(rel);
+	history->statement = statement;
 	history->binding = binding;
-	history->machine = idem_machine_get(binding->machine, false,
-										CurrentMemoryContext);
+	history->machine = idem_writing_machine(statement, RelationGetRelid(rel),
+											binding->tag);
+	if (history->machine == NULL)
+		history->machine = idem_machine_get(binding->machine, false,
+											CurrentMemoryContext);
 	history->key = history_find_key(rel, binding);
 	history->whole_key = idem_target_find(RelationGetRelid(rel));
 	history->has_version = idem_rowversion_find(rel, &history->version);
@@ -317,18 +328,25 @@ history_record(History *history, TupleTableSlot *slot, char *from, char *to,
 		row.key = intent->key;
 		row.context = intent->context;
 	}
-	row.at = GetCurrentTimestamp();
+	idem_writing_reserve(history->statement, history->relid, history->binding,
+						 row.row_hash, idem_history_sequence(history->writer));
+	row.passed = idem_writing_reserved(history->statement, history->binding,
+									   row.row_hash, &row.seq, &row.at);
+	if (!row.passed)
+	{
+		row.seq = 0;
+		row.at = GetCurrentTimestamp();
+	}
 	idem_history_add(history->writer, &row);
 }
 
 /*
- * An IdemTakenNote, after the write of a row of a partitioned or inherited
- * table.
+ * An IdemTakenRow.
  */
 static void
-history_row(Relation rel, HeapTuple old_tuple, HeapTuple new_tuple,
-			const IdemBinding *binding, const char *event,
-			const IdemIntent *intent)
+history_row(MemoryContext statement, Relation rel, HeapTuple old_tuple,
+			HeapTuple new_tuple, const IdemBinding *binding,
+			const char *event, const IdemIntent *intent)
 {
 	History		history;
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
@@ -341,7 +359,7 @@ history_row(Relation rel, HeapTuple old_tuple, HeapTuple new_tuple,
 	char	   *from = NULL;
 	char	   *to = NULL;
 
-	history_begin(&history, rel, binding);
+	history_begin(&history, rel, binding, statement);
 	if (old_tuple != NULL)
 	{
 		value = heap_getattr(old_tuple, binding->column,
@@ -489,7 +507,8 @@ history_changed_row(History *history, TupleDesc desc,
  * The statement trigger of a plain table.
  */
 static void
-history_changed(TriggerData *trigdata, IdemTable *table)
+history_changed(TriggerData *trigdata, IdemTable *table,
+				MemoryContext statement)
 {
 	Relation	rel = trigdata->tg_relation;
 	TupleDesc	desc = RelationGetDescr(rel);
@@ -502,9 +521,7 @@ history_changed(TriggerData *trigdata, IdemTable *table)
 	int			new_pointer;
 	int			old_pointer = 0;
 
-	if (binding->rowwise)
-		return;
-	history_begin(&history, rel, binding);
+	history_begin(&history, rel, binding, statement);
 	history.writer = idem_history_open(binding);
 	row_context = AllocSetContextCreate(CurrentMemoryContext,
 										"idem history row",
@@ -557,8 +574,12 @@ Datum
 idem_history_changed(PG_FUNCTION_ARGS)
 {
 	TriggerData *trigdata = (TriggerData *) fcinfo->context;
+	MemoryContext statement = fcinfo->flinfo->fn_mcxt;
 	MemoryContext context;
 	MemoryContext caller;
+	IdemTable  *table;
+	Oid			relid;
+	int			depth;
 
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR,
@@ -576,13 +597,18 @@ idem_history_changed(PG_FUNCTION_ARGS)
 				 errmsg("trigger \"%s\" does not fire as one of a history",
 						trigdata->tg_trigger->tgname),
 				 errhint("Make it with idem_attach().")));
-	if (tuplestore_tuple_count(trigdata->tg_newtable) == 0)
-		return PointerGetDatum(NULL);
 
+	relid = RelationGetRelid(trigdata->tg_relation);
+	depth = idem_taken_depth() - 1;
+	if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
+		statement = idem_writing_statement(statement, relid, depth);
 	context = AllocSetContextCreate(CurrentMemoryContext, "idem history",
 									ALLOCSET_DEFAULT_SIZES);
 	caller = MemoryContextSwitchTo(context);
-	history_changed(trigdata, idem_table_get(trigdata->tg_relation, context));
+	table = idem_table_get(trigdata->tg_relation, context);
+	if (!idem_writing_end(statement, relid, depth, table->each_row) &&
+		tuplestore_tuple_count(trigdata->tg_newtable) > 0)
+		history_changed(trigdata, table, statement);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
 	return PointerGetDatum(NULL);

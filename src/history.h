@@ -24,6 +24,8 @@ typedef struct IdemHistoryRow
 	text	   *key;
 	Jsonb	   *context;		/* NULL: the setting's */
 	TimestampTz at;
+	int64		seq;			/* 0: the next one */
+	bool		passed;			/* the row is in a later state already */
 } IdemHistoryRow;
 
 typedef struct IdemHistoryWriter IdemHistoryWriter;
@@ -33,6 +35,7 @@ extern IdemHistoryWriter *idem_history_open(const IdemBinding *binding);
 extern void idem_history_add(IdemHistoryWriter *writer,
 							 const IdemHistoryRow *row);
 extern void idem_history_close(IdemHistoryWriter *writer);
+extern Oid	idem_history_sequence(const IdemHistoryWriter *writer);
 
 /* history.c */
 extern void idem_history_init(void);

@@ -202,6 +202,15 @@ idem_history_open(const IdemBinding *binding)
 	return writer;
 }
 
+/*
+ * The sequence that rows are numbered by.
+ */
+Oid
+idem_history_sequence(const IdemHistoryWriter *writer)
+{
+	return writer->sequence;
+}
+
 static void
 history_flush(IdemHistoryWriter *writer)
 {
@@ -289,7 +298,7 @@ idem_history_add(IdemHistoryWriter *writer, const IdemHistoryRow *row)
 
 	memcpy(values, writer->common, sizeof(values));
 	memcpy(nulls, writer->null, sizeof(nulls));
-	seq = nextval_internal(writer->sequence, false);
+	seq = row->seq != 0 ? row->seq : nextval_internal(writer->sequence, false);
 
 #define SET(column, value) \
 	(values[column] = (value), nulls[column] = false)
@@ -316,7 +325,7 @@ idem_history_add(IdemHistoryWriter *writer, const IdemHistoryRow *row)
 													"keep")));
 #undef SET
 
-	if (writer->timers != NULL)
+	if (writer->timers != NULL && !row->passed)
 		idem_timers_add(writer->timers, row);
 
 	if (!writer->direct)

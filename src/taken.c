@@ -18,7 +18,7 @@
 #include "taken.h"
 
 IdemTakenNote idem_taken_note = NULL;
-IdemTakenNote idem_taken_row = NULL;
+IdemTakenRow idem_taken_row = NULL;
 
 static IdemIntent *intents = NULL;
 

@@ -43,7 +43,13 @@ typedef void (*IdemTakenNote) (Relation rel, HeapTuple old_tuple,
 							   HeapTuple new_tuple, const IdemBinding *binding,
 							   const char *event, const IdemIntent *intent);
 extern IdemTakenNote idem_taken_note;
-extern IdemTakenNote idem_taken_row;
+
+/* the same after the write, in the statement that has that memory */
+typedef void (*IdemTakenRow) (MemoryContext statement, Relation rel,
+							  HeapTuple old_tuple, HeapTuple new_tuple,
+							  const IdemBinding *binding, const char *event,
+							  const IdemIntent *intent);
+extern IdemTakenRow idem_taken_row;
 
 extern void idem_taken_init(void);
 extern int	idem_taken_depth(void);

@@ -1,0 +1,31 @@
+/*
+ * writing.h
+ *	  Statements that are writing rows with history.
+ */
+#ifndef IDEM_WRITING_H
+#define IDEM_WRITING_H
+
+#include "datatype/timestamp.h"
+
+#include "binding.h"
+
+extern void idem_writing_init(void);
+extern bool idem_writing_by_row(MemoryContext statement, Oid relid, Oid root,
+								int depth, bool now);
+extern MemoryContext idem_writing_statement(MemoryContext statement, Oid relid,
+											int depth);
+extern bool idem_writing_end(MemoryContext statement, Oid relid, int depth,
+							 bool now);
+extern void idem_writing_keep_machine(MemoryContext statement, Oid relid,
+									  const char *tag,
+									  const IdemMachine *machine);
+extern const IdemMachine *idem_writing_machine(MemoryContext statement,
+											   Oid relid, const char *tag);
+extern void idem_writing_reserve(MemoryContext statement, Oid relid,
+								 const IdemBinding *binding, int64 row_hash,
+								 Oid sequence);
+extern bool idem_writing_reserved(MemoryContext statement,
+								  const IdemBinding *binding, int64 row_hash,
+								  int64 *seq, TimestampTz *at);
+
+#endif							/* IDEM_WRITING_H */
