@@ -79,7 +79,8 @@ guard_begin(FunctionCallInfo fcinfo)
 	call->statement = holder;
 	call->by_row = binding->rowwise;
 	if (binding->history && TRIGGER_FIRED_FOR_ROW(trigdata->tg_event) &&
-		!TRIGGER_FIRED_BY_DELETE(trigdata->tg_event))
+		(TRIGGER_FIRED_BEFORE(trigdata->tg_event) ||
+		 TRIGGER_FIRED_BY_INSERT(trigdata->tg_event)))
 	{
 		if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) &&
 			!rel->rd_rel->relispartition)
