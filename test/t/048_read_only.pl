@@ -79,8 +79,8 @@ my %writes = (
 # nothing secret in them
 my %by_postgres = map { $_ => 1 } qw(idem_grant idem_revoke idem_attach_fence idem_detach_fence);
 
-# what reads, or is called by triggers, twins and indexes only
-my @reads = qw(idem_token_peek idem_lookup idem_unfinished idem_diagram idem_lint idem_export idem_twin idem_twin_value idem_inserted_cmp);
+# what reads, or writes to shared memory, or is called by triggers, twins and indexes only
+my @reads = qw(idem_stats idem_stats_reset idem_refusals idem_sweep_progress idem_token_peek idem_lookup idem_unfinished idem_diagram idem_lint idem_export idem_twin idem_twin_value idem_inserted_cmp);
 
 is( $node->safe_psql($db, <<"EOT"), '', 'every volatile function is one that this test knows');
 SELECT DISTINCT p.proname FROM pg_depend AS d JOIN pg_proc AS p ON p.oid = d.objid
