@@ -147,7 +147,7 @@ noop_install()
 		cat "$work/noop.log" >&2
 		exit 1
 	}
-	sql "CREATE FUNCTION noop() RETURNS trigger AS '$work/noop/noop' LANGUAGE C"
+	sql "CREATE OR REPLACE FUNCTION noop() RETURNS trigger AS '$work/noop/noop' LANGUAGE C"
 }
 
 # script NAME: a pgbench script from standard input
