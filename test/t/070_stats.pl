@@ -231,8 +231,7 @@ SELECT idem_once('hot');
 EOT
 is(counters($db, 'scope', 'default'), 'claims=1 replays=1999', 'of eight backends');
 
-# In parallel workers nothing claims, but they are backends like others: a
-# refusal in one is kept.
+# The eight have used one row, so the rest is free for the scopes that follow.
 is($node->safe_psql($db, q{SELECT count(*) FROM idem_stats()}), '1', 'one row');
 
 # More scopes than rows: counted together, and said so.
