@@ -114,6 +114,21 @@ launcher_startup(void)
 	LWLockRelease(AddinShmemInitLock);
 }
 
+static void
+describe_worker(BackgroundWorker *worker, const char *name,
+				const char *function, int restart_time)
+{
+	memset(worker, 0, sizeof(*worker));
+	worker->bgw_flags = BGWORKER_SHMEM_ACCESS |
+		BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker->bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker->bgw_restart_time = restart_time;
+	strlcpy(worker->bgw_library_name, "idem", BGW_MAXLEN);
+	strlcpy(worker->bgw_function_name, function, BGW_MAXLEN);
+	strlcpy(worker->bgw_name, name, BGW_MAXLEN);
+	strlcpy(worker->bgw_type, name, BGW_MAXLEN);
+}
+
 /*
  * Registers the launcher, if the library is preloaded.
  */
@@ -129,15 +144,8 @@ idem_launcher_init(void)
 	former_startup = shmem_startup_hook;
 	shmem_startup_hook = launcher_startup;
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS |
-		BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = RESTART_AFTER;
-	strlcpy(worker.bgw_library_name, "idem", BGW_MAXLEN);
-	strlcpy(worker.bgw_function_name, "idem_launcher_main", BGW_MAXLEN);
-	strlcpy(worker.bgw_name, "idem launcher", BGW_MAXLEN);
-	strlcpy(worker.bgw_type, "idem launcher", BGW_MAXLEN);
+	describe_worker(&worker, "idem launcher", "idem_launcher_main",
+					RESTART_AFTER);
 	RegisterBackgroundWorker(&worker);
 }
 
@@ -306,15 +314,8 @@ launcher_start(Visited * entry, TimestampTz now)
 	slots[slot].quiet = entry->failures > 0;
 	slots[slot].warnings = entry->warnings;
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS |
-		BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	strlcpy(worker.bgw_library_name, "idem", BGW_MAXLEN);
-	strlcpy(worker.bgw_function_name, "idem_worker_main", BGW_MAXLEN);
-	strlcpy(worker.bgw_name, "idem worker", BGW_MAXLEN);
-	strlcpy(worker.bgw_type, "idem worker", BGW_MAXLEN);
+	describe_worker(&worker, "idem worker", "idem_worker_main",
+					BGW_NEVER_RESTART);
 	worker.bgw_main_arg = Int32GetDatum(slot);
 	worker.bgw_notify_pid = MyProcPid;
 	if (!RegisterDynamicBackgroundWorker(&worker, &running[slot].handle))

@@ -137,41 +137,11 @@ $_->quit foreach $a, $c;
 # Through a pooler.
 SKIP:
 {
-	my ($pgbouncer) = grep { -x } map { "$_/pgbouncer" }
-	  (split(/:/, $ENV{PATH}), '/usr/sbin', '/usr/local/sbin');
-	skip 'pgbouncer is not installed', 1 unless defined $pgbouncer;
+	my $pooler = pooler_start($node);
+	skip 'pgbouncer is not installed', 1 unless defined $pooler;
 
-	my $port = PostgreSQL::Test::Cluster::get_free_port();
-	my $dir = PostgreSQL::Test::Utils::tempdir_short();
-	my $user = getpwuid($>);
-
-	append_to_file("$dir/users", qq{"$user" ""\n});
-	append_to_file("$dir/ini", <<EOT);
-[databases]
-* = host=${\$node->host} port=${\$node->port} user=$user
-[pgbouncer]
-pool_mode = transaction
-listen_addr =
-listen_port = $port
-unix_socket_dir = $dir
-auth_type = any
-auth_file = $dir/users
-default_pool_size = 2
-logfile = $dir/log
-EOT
-	my ($in, $log) = ('', '');
-	my $bouncer = IPC::Run::start([ $pgbouncer, "$dir/ini" ],
-		'<', \$in, '>', \$log, '2>', \$log);
-	my $pooled = "host=$dir port=$port user=$user dbname=$db";
-
-	foreach my $i (1 .. 100)
-	{
-		my ($rc) = $node->psql('postgres', 'SELECT 1', connstr => $pooled);
-		last if $rc == 0;
-		select(undef, undef, undef, 0.1);
-	}
 	my ($x, $y, $z) =
-	  map { session($node, $db, extra_params => [ '-d', $pooled ]) } 1 .. 3;
+	  map { pooled_session($pooler, $db) } 1 .. 3;
 	my $f = ask($x, q{SELECT fence FROM idem_lease_acquire('pooled', '1 h', owner => 'x')});
 	ask($y, 'BEGIN');
 	is(ask($x, "SELECT outcome FROM idem_lease_renew('pooled', '1 h', $f)"),
@@ -187,7 +157,7 @@ EOT
 	is(ask($z, q{SELECT outcome FROM idem_lease_acquire('pooled', '1 h')}),
 		'acquired', 'pooler: then free');
 	$_->quit foreach $x, $y, $z;
-	$bouncer->kill_kill(grace => 2);
+	pooler_stop($pooler);
 }
 
 $node->stop;
