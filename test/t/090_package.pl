@@ -8,6 +8,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use Cwd 'realpath';
+use Digest::SHA;
 use IO::Uncompress::Unzip;
 use JSON::PP;
 use PostgreSQL::Test::Utils;
@@ -77,6 +78,16 @@ is($meta->{provides}{idem}{version}, $version, 'so does what it provides');
 like(slurp_file("$top/debian/changelog"), qr/\Aidem \(\Q$version\E\)/, 'so does debian/changelog');
 like(slurp_file("$top/CHANGELOG.md"), qr/^## \Q$version\E /m, 'and CHANGELOG.md');
 
+# a released script never changes: databases that have it are updated from it
+my %released = ('1.0.0' => 'c7754941dbf355f0a65f04172c7dda09d2977a221db675478c8fa88219244d7a');
+foreach my $old (sort keys %released)
+{
+	is(Digest::SHA->new(256)->addfile("$top/sql/idem--$old.sql")->hexdigest, $released{$old}, "script of $old is as it was released");
+	like(slurp_file("$top/CHANGELOG.md"), qr/^## \Q$old\E/m, 'and CHANGELOG.md knows it');
+}
+my @full = map { m{--([0-9.]+)\.sql$} ? $1 : () } glob "$top/sql/idem--*.sql";
+is(join(' ', grep { !$released{$_} && $_ ne $version } @full), '', 'no other script is kept');
+
 # the same majors everywhere
 my @workflow = slurp_file("$top/.github/workflows/check.yml") =~ /\{postgresql: (\d+), debian: (\w+),/g;
 my %known = slurp_file("$top/tools/chroot.sh") =~ /^\t\t(\d+)\) echo (\w+) ;;$/mg;
@@ -110,7 +121,7 @@ SKIP:
 	is((grep { !m{^idem-\Q$version\E/} } @names), 0, 'all in one directory');
 	my %got = map { $_ => 1 } @names;
 	is( join(' ', grep { !$got{"idem-$version/$_"} }
-			  qw(META.json Makefile idem.control README.md LICENSE debian/rules src/init.c sql/10_schema.sql test/sql/claim.sql)),
+			  qw(META.json Makefile idem.control README.md LICENSE debian/rules src/init.c sql/10_schema.sql sql/idem--1.0.0.sql test/sql/claim.sql)),
 		'',
 		'with all that building and testing needs');
 }

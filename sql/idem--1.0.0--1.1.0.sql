@@ -1,0 +1,124 @@
+-- From 1.0.0 to 1.1.0.
+--
+-- What this makes of a database must equal what the parts sql/NN_name.sql make
+-- of an empty one: each change of a part stands here a second time, in the
+-- section of its family.  The test of updates compares the two catalogs.
+--
+-- CREATE OR REPLACE FUNCTION keeps owner and grants, but takes volatility,
+-- cost, SET and SECURITY from the statement: they are stated in full.  Nothing
+-- that a user's trigger, view or index may depend on is dropped.  A function
+-- whose arguments or results change gets a new C symbol, so that sessions which
+-- still have the old library get an error rather than an argument it does not
+-- know; the old symbol stays in the library.  New functions, types and
+-- relations need no grants here: the last section gives them their owners.
+-- Changes of comments follow as COMMENT ON.
+
+\echo Use "ALTER EXTENSION idem UPDATE" to load this file. \quit
+
+
+-- Registry: 20_fingerprint, 30_registry, 40_call, 45_once_table
+
+
+-- Machines: 50_machine, 51_guard, 52_history, 53_fire, 54_timer
+
+
+-- Versions, tokens, leases, windows, branches: 58, 60, 62, 64, 66
+
+
+-- Sweeping and statistics: 80_sweep, 82_stats
+
+
+-- Roles: idem_grant and idem_revoke of 90_grants
+
+
+-- What is new belongs to the installing role, as after an installation.  New is
+-- a function or type without privileges of the installer, and a relation of
+-- the superuser who runs this.
+
+DO $$
+DECLARE
+	extension pg_catalog.oid;
+	installer pg_catalog.name;
+	maker pg_catalog.name;
+	former pg_catalog.text := pg_catalog.current_setting('search_path');
+	object pg_catalog.record;
+BEGIN
+	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+
+	SELECT e.oid, r.rolname INTO extension, installer
+	FROM pg_extension e JOIN pg_roles r ON r.oid = e.extowner
+	WHERE e.extname = 'idem';
+
+	-- who owns the functions of 1.0.0
+	SELECT r.rolname INTO maker
+	FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid JOIN pg_roles r ON r.oid = p.proowner
+	WHERE d.classid = 'pg_proc'::regclass
+		AND d.refclassid = 'pg_extension'::regclass
+		AND d.refobjid = extension AND d.deptype = 'e'
+		AND p.proname = 'idem_catalog_changed';
+
+	FOR object IN
+		SELECT p.oid::regprocedure AS name, p.proname, p.pronamespace, p.oid
+		FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid
+		WHERE d.classid = 'pg_proc'::regclass
+			AND d.refclassid = 'pg_extension'::regclass
+			AND d.refobjid = extension AND d.deptype = 'e'
+			AND (p.proacl IS NULL OR NOT EXISTS (
+				SELECT FROM aclexplode(p.proacl) a JOIN pg_roles r ON r.oid = a.grantee
+				WHERE r.rolname = installer))
+	LOOP
+		-- a call could take another's for ours
+		IF EXISTS (SELECT FROM pg_proc p
+			WHERE p.pronamespace = object.pronamespace AND p.proname = object.proname
+				AND NOT EXISTS (SELECT FROM pg_depend d
+					WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+						AND d.refclassid = 'pg_extension'::regclass
+						AND d.refobjid = extension AND d.deptype = 'e'))
+		THEN
+			RAISE EXCEPTION 'schema "%" already holds a function named "%"',
+				(SELECT nspname FROM pg_namespace WHERE oid = object.pronamespace), object.proname
+				USING ERRCODE = 'duplicate_object',
+				DETAIL = 'Names that begin with "idem_" belong to the extension.',
+				HINT = 'Remove or rename it, then update again.';
+		END IF;
+		EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', object.name);
+		EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I WITH GRANT OPTION',
+			object.name, installer);
+		EXECUTE format('ALTER FUNCTION %s OWNER TO %I', object.name, maker);
+	END LOOP;
+
+	FOR object IN
+		SELECT t.oid::regtype AS name
+		FROM pg_depend d JOIN pg_type t ON t.oid = d.objid
+		WHERE d.classid = 'pg_type'::regclass
+			AND d.refclassid = 'pg_extension'::regclass
+			AND d.refobjid = extension AND d.deptype = 'e'
+			AND t.typname LIKE 'idem\_%'
+			AND (t.typacl IS NULL OR NOT EXISTS (
+				SELECT FROM aclexplode(t.typacl) a JOIN pg_roles r ON r.oid = a.grantee
+				WHERE r.rolname = installer))
+	LOOP
+		EXECUTE format('REVOKE ALL ON TYPE %s FROM PUBLIC', object.name);
+		EXECUTE format('GRANT USAGE ON TYPE %s TO %I WITH GRANT OPTION',
+			object.name, installer);
+		EXECUTE format('ALTER TYPE %s OWNER TO %I', object.name, maker);
+	END LOOP;
+
+	FOR object IN
+		SELECT c.oid::regclass AS name,
+			CASE c.relkind WHEN 'S' THEN 'SEQUENCE' WHEN 'v' THEN 'VIEW'
+				ELSE 'TABLE' END AS kind
+		FROM pg_depend d JOIN pg_class c ON c.oid = d.objid
+		WHERE d.classid = 'pg_class'::regclass
+			AND d.refclassid = 'pg_extension'::regclass
+			AND d.refobjid = extension AND d.deptype = 'e'
+			AND c.relnamespace = 'idem'::regnamespace AND c.relkind IN ('r', 'v', 'S')
+			AND pg_get_userbyid(c.relowner) = current_user AND current_user <> installer
+	LOOP
+		EXECUTE format('ALTER %s %s OWNER TO %I',
+			object.kind, object.name, installer);
+	END LOOP;
+
+	PERFORM set_config('search_path', former, true);
+END
+$$;
