@@ -3,7 +3,7 @@ CREATE EXTENSION idem;
 SELECT idem_grant('app');
 
 CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL, version int NOT NULL DEFAULT 1);
-INSERT INTO account VALUES (1, 100);
+INSERT INTO account VALUES (1, 100), (2, 100);
 SELECT idem_attach_version('account', 'version');
 
 CREATE TABLE ticket (id int PRIMARY KEY, state text NOT NULL);
@@ -14,5 +14,5 @@ stateDiagram-v2
     closed --> [*]
 $$);
 SELECT idem_attach('ticket', 'ticket', 'state');
-INSERT INTO ticket VALUES (1, 'open');
+INSERT INTO ticket VALUES (1, 'open'), (2, 'open');
 GRANT SELECT, UPDATE ON account, ticket TO app;

@@ -24,7 +24,7 @@ my $password = join('', map { ('a' .. 'z', 0 .. 9)[ rand 36 ] } 1 .. 20);
 # pgjdbc speaks TCP only, so this server listens to this machine, with a
 # password.
 my $node = idem_node('drivers',
-	conf => "listen_addresses = '127.0.0.1'\npassword_encryption = 'scram-sha-256'\n");
+	conf => "listen_addresses = '127.0.0.1'\npassword_encryption = 'scram-sha-256'\ndeadlock_timeout = '50ms'\n");
 open(my $hba, '>', $node->data_dir . '/pg_hba.conf') or die $!;
 print $hba "local all all trust\nhost all app 127.0.0.1/32 scram-sha-256\n";
 close($hba);
@@ -93,7 +93,7 @@ my @drivers = (
 			program('cc', 'gcc') && -e "$libpq/libpq-fe.h" || return 'a C compiler and libpq-dev';
 			foreach my $source ([ "$clients/verbs.c", 'verbs' ], [ "$examples/libpq/example.c", 'example' ])
 			{
-				system_or_bail(program('cc', 'gcc'), '-Wall', '-Wextra', '-Werror', "-I$libpq",
+				system_or_bail(program('cc', 'gcc'), '-Wall', '-Wextra', '-Werror', '-pthread', "-I$libpq",
 					'-o', "$build/$source->[1]", $source->[0],
 					'-L' . $node->config_data('--libdir'), '-lpq');
 			}
@@ -202,10 +202,18 @@ foreach my $driver (@drivers)
 				check_verbs($name, $way, $driver) if defined $driver->{verbs};
 				$node->safe_psql('postgres', "CREATE DATABASE $db");
 				$node->safe_psql($db, slurp_file("$examples/setup.sql"));
+				my $before = -s $node->logfile;
 				my ($out, $done) = client($way, $driver->{example}->($way));
 				is($out, slurp_file("$examples/" . ($driver->{expected} // 'expected.txt')),
 					"$name: the example");
 				ok($done, "$name: and it ended well");
+				next if defined $driver->{expected};
+
+				# what it tried again was the server's own doing
+				my $log = slurp_file($node->logfile, $before);
+				like($log, qr/ERROR:  could not serialize access due to read\/write dependencies/,
+					"$name: a serialization failure");
+				like($log, qr/ERROR:  deadlock detected/, "$name: a deadlock");
 			}
 		}
 	}

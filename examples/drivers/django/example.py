@@ -90,7 +90,7 @@ def main():
     print('no key:', client.post('/pay').status_code)
     print('stale version:', client.post('/stale').status_code)
     print('unfinished claim:', client.post('/forgets').status_code)
-    print('balance:', query('SELECT balance FROM account')[0])
+    print('balance:', query('SELECT balance FROM account WHERE id = 1')[0])
 
 
 main()

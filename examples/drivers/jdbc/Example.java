@@ -12,6 +12,10 @@ import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CyclicBarrier;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 
 public class Example {
 	/* What is worth the same transaction once more.  What is not: ID400, ID404,
@@ -37,11 +41,14 @@ public class Example {
 	 * transactions.  The connection is in autocommit.
 	 */
 	static Answer once(Connection db, String key, String request, Work work,
-			String lease, String wait, Pause pause) throws Exception {
+			String lease, String wait, String isolation, Pause pause) throws Exception {
 		for (int tries = 0; tries < 10; tries++) {
 			Answer answer;
 			try {
 				db.setAutoCommit(lease != null);
+				/* setTransactionIsolation() is for the session, which a pooler does not keep */
+				if (lease == null)
+					execute(db, "SET TRANSACTION ISOLATION LEVEL " + isolation);
 				answer = attempt(db, key, request, work, lease, wait);
 				if (lease == null)
 					db.commit();
@@ -66,7 +73,7 @@ public class Example {
 	}
 
 	static Answer once(Connection db, String key, String request, Work work) throws Exception {
-		return once(db, key, request, work, null, "2 s", seconds -> Thread.sleep(1000L * seconds));
+		return once(db, key, request, work, null, "2 s", "READ COMMITTED", seconds -> Thread.sleep(1000L * seconds));
 	}
 
 	private static Answer attempt(Connection db, String key, String request, Work work,
@@ -115,24 +122,85 @@ public class Example {
 		}
 	}
 
-	private static String sqlstate(Connection db, String sql) {
-		try {
-			execute(db, sql);
-			return "none";
-		} catch (SQLException error) {
-			return error.getSQLState();
-		}
+	/* The scenario. */
+
+	private static final AtomicInteger runs = new AtomicInteger();
+
+	private static long add(Connection db, int account, int amount) throws SQLException {
+		return number(db, "UPDATE account SET balance = balance + " + amount + " WHERE id = " + account
+			+ " RETURNING balance");
 	}
 
-	private static Work charge(int amount, String fails, int[] runs) {
-		return (db, fence) -> {
-			runs[0]++;
-			long balance = number(db, "UPDATE account SET balance = balance - " + amount
-				+ " WHERE id = 1 RETURNING balance");
-			if (fails != null && runs[0] == 1)
-				execute(db, "DO $$ BEGIN RAISE EXCEPTION 'again' USING ERRCODE = '" + fails + "'; END $$");
-			return new Result(201, "{\"balance\": " + balance + "}");
-		};
+	private static Work charge(int amount) {
+		return (db, fence) -> new Result(201, "{\"balance\": " + add(db, 1, -amount) + "}");
+	}
+
+	private static long total(Connection db) throws SQLException {
+		return number(db, "SELECT sum(balance) FROM account");
+	}
+
+	/* Both read the sum and change a row each: one of the two has to start anew. */
+	private static Answer serializationFailure(Connection one, Connection other) throws Exception {
+		return once(one, "pay-3", "{}", (db, fence) -> {
+			if (total(db) < 10)
+				return new Result(402, "too little");
+			if (runs.incrementAndGet() == 1) {
+				other.setAutoCommit(false);
+				execute(other, "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE");
+				total(other);
+				add(other, 2, -10);
+				other.commit();
+				other.setAutoCommit(true);
+			}
+			return charge(10).run(db, fence);
+		}, null, "2 s", "SERIALIZABLE", seconds -> {});
+	}
+
+	/* Two transfers lock the same rows in opposite order: one is a deadlock's victim. */
+	private static CompletableFuture<Answer> transfer(Connection one, CyclicBarrier both, String key,
+			int from, int to, int amount) {
+		boolean[] again = {false};
+		return CompletableFuture.supplyAsync(() -> {
+			try {
+				return once(one, key, "{}", (db, fence) -> {
+					runs.incrementAndGet();
+					add(db, from, -amount);
+					if (!again[0]) {
+						again[0] = true;
+						both.await(30, TimeUnit.SECONDS);
+					}
+					add(db, to, amount);
+					return new Result(201, "moved");
+				});
+			} catch (Exception error) {
+				throw new RuntimeException(error);
+			}
+		}, task -> new Thread(task).start());
+	}
+
+	private static Answer lostClaim(Connection one, Connection other) throws Exception {
+		return once(one, "report", "{}", (db, fence) -> {
+			runs.incrementAndGet();
+			Thread.sleep(20);
+			long theirs = number(other, "SELECT fence FROM idem_claim('report', lease => '1 min')");
+			execute(other, "SELECT idem_complete('report', 'the winner''s', fence => " + theirs + ", code => 201)");
+			return new Result(201, "too late");
+		}, "1 ms", "2 s", null, seconds -> {});
+	}
+
+	/* What says the same every time is tried once, and leaves the key free. */
+	private static String refused(Connection one, String sql) throws Exception {
+		runs.set(0);
+		try {
+			once(one, "once", "{}", (db, fence) -> {
+				runs.incrementAndGet();
+				execute(db, sql);
+				return new Result(200, "done");
+			});
+			return "none";
+		} catch (SQLException error) {
+			return error.getSQLState() + ", " + runs + " run";
+		}
 	}
 
 	private static Connection connect(String url) throws SQLException {
@@ -141,12 +209,10 @@ public class Example {
 
 	public static void main(String[] args) throws Exception {
 		try (Connection db = connect(args[0]); Connection other = connect(args[0])) {
-			int[] runs = {0};
-
-			System.out.println("first: " + once(db, "pay-1", "{\"amount\": 25}", charge(25, null, runs)));
-			System.out.println("repeat: " + once(db, "pay-1", "{\"amount\": 25.0}", charge(25, null, runs)));
+			System.out.println("first: " + once(db, "pay-1", "{\"amount\": 25}", charge(25)));
+			System.out.println("repeat: " + once(db, "pay-1", "{\"amount\": 25.0}", charge(25)));
 			try {
-				once(db, "pay-1", "{\"amount\": 26}", charge(26, null, runs));
+				once(db, "pay-1", "{\"amount\": 26}", charge(26));
 			} catch (Mismatch mismatch) {
 				System.out.println("same key, other request: mismatch");
 			}
@@ -154,41 +220,36 @@ public class Example {
 			other.setAutoCommit(false);
 			execute(other, "SELECT run FROM idem_claim('pay-2')");
 			System.out.println("in progress: told to wait, then "
-				+ once(db, "pay-2", "{}", charge(1, null, runs), null, "0 s", seconds -> {
+				+ once(db, "pay-2", "{}", charge(1), null, "0 s", "READ COMMITTED", seconds -> {
 					execute(other, "SELECT idem_complete('pay-2', 'theirs', code => 201)");
 					other.commit();
 				}));
 			other.setAutoCommit(true);
 
-			int n = 3;
-			for (String code : new String[] {"40001", "40P01"}) {
-				runs[0] = 0;
-				Answer answer = once(db, "pay-" + n++, "{}", charge(10, code, runs));
-				System.out.println(code + ": " + runs[0] + " runs, " + answer);
-			}
+			Answer spent = serializationFailure(db, other);
+			System.out.println("40001: " + runs + " runs, " + spent);
 
-			System.out.println("lost claim: " + once(db, "report", "{}", (d, f) -> {
-				Thread.sleep(20);
-				long fence = number(other, "SELECT fence FROM idem_claim('report', lease => '1 min')");
-				execute(other, "SELECT idem_complete('report', 'the winner''s', fence => " + fence + ", code => 201)");
-				return new Result(201, "too late");
-			}, "1 ms", "2 s", seconds -> Thread.sleep(1000L * seconds)));
+			runs.set(0);
+			CyclicBarrier both = new CyclicBarrier(2);
+			CompletableFuture<Answer> there = transfer(db, both, "move-1", 1, 2, 5);
+			Answer back = transfer(other, both, "move-2", 2, 1, 15).get();
+			System.out.println("40P01: " + (runs.get() > 2 ? "run again" : runs) + ", " + there.get() + ", " + back);
 
-			System.out.println("stale version: "
-				+ sqlstate(db, "UPDATE account SET balance = 0, version = 1 WHERE id = 1"));
-			execute(db, "SELECT outcome FROM idem_fire('ticket', 1, 'close')");
-			System.out.println("illegal transition: "
-				+ sqlstate(db, "UPDATE ticket SET state = 'open' WHERE id = 1"));
-			System.out.println("no key: " + sqlstate(db, "SELECT run FROM idem_claim(NULL)"));
-			db.setAutoCommit(false);
-			execute(db, "SELECT run FROM idem_claim('forgotten')");
-			try {
-				db.commit();
-			} catch (SQLException error) {
-				System.out.println("unfinished claim: " + error.getSQLState());
-			}
-			db.setAutoCommit(true);
-			System.out.println("balance: " + number(db, "SELECT balance FROM account"));
+			runs.set(0);
+			Answer report = lostClaim(db, other);
+			System.out.println("lost claim: " + runs + " run, " + report);
+
+			execute(db, "SELECT outcome FROM idem_fire('ticket', 1, 'close', key => 'close-1')");
+			String[][] once = {
+				{"stale version", "UPDATE account SET balance = 0, version = 1 WHERE id = 1"},
+				{"illegal transition", "UPDATE ticket SET state = 'open' WHERE id = 1"},
+				{"key of another event", "SELECT outcome FROM idem_fire('ticket', 2, 'close', key => 'close-1')"},
+				{"no key", "SELECT run FROM idem_claim(NULL)"},
+				{"unfinished claim", "SELECT run FROM idem_claim('forgotten')"}};
+			for (String[] what : once)
+				System.out.println(what[0] + ": " + refused(db, what[1]));
+			System.out.println("balances: " + number(db, "SELECT balance FROM account WHERE id = 1")
+				+ " " + number(db, "SELECT balance FROM account WHERE id = 2"));
 		}
 	}
 }

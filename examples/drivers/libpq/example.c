@@ -1,11 +1,12 @@
 /*
  * example.c: idem from libpq.
  *
- *     cc example.c -I$(pg_config --includedir) -lpq && PGHOST=... ./a.out
+ *     cc -pthread example.c -I$(pg_config --includedir) -lpq && PGHOST=... ./a.out
  *
  * Parameters are sent as text without a type, and no statement is named, so
  * that a pooler in transaction mode needs nothing special.
  */
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,11 +103,12 @@ attempt(PGconn *conn, const char *key, const char *request, const char *lease,
 
 /*
  * Runs work once for the key; the answer is also the repeats'.  Without a lease
- * it runs in the transaction of the claim; with one, between two transactions.
+ * it runs in the transaction of the claim, which begin opens; with one, between
+ * two transactions.
  */
 static Answer
 once(PGconn *conn, const char *key, const char *request, const char *lease,
-	 const char *wait, Work work, void *arg, Pause pause)
+	 const char *wait, const char *begin, Work work, void *arg, Pause pause)
 {
 	Answer		a;
 	char		state[6];
@@ -116,7 +118,7 @@ once(PGconn *conn, const char *key, const char *request, const char *lease,
 		bool		lost;
 
 		if (!lease)
-			execute(conn, state, "BEGIN");
+			execute(conn, state, begin);
 		lost = attempt(conn, key, request, lease, wait, work, arg, &a);
 		if (!lease)
 		{
@@ -149,33 +151,110 @@ sleep_for(int seconds, void *arg)
 
 /* The scenario. */
 
+#define BEGIN "BEGIN"
+#define SERIALIZABLE "BEGIN ISOLATION LEVEL SERIALIZABLE"
+
 static PGconn *other;
 
-typedef struct Charge
+/* Work that is counted, and what it works with. */
+typedef struct Job
 {
-	const char *amount;
-	const char *fails;			/* the SQLSTATE of its first run */
+	PGconn	   *conn;
+	const char *key;
+	const char *sql;
+	int			from;
+	int			to;
+	int			amount;
 	int			runs;
-}			Charge;
+	Answer		answer;
+}			Job;
+
+static pthread_barrier_t both;
+
+/* The value of a query's only row; its error goes to a->sqlstate. */
+static void
+get(PGconn *conn, Answer *a, const char *sql, char *value, size_t size)
+{
+	PGresult   *res = query(conn, a->sqlstate, sql, 0, NULL);
+
+	snprintf(value, size, "%s", PQntuples(res) == 1 ? PQgetvalue(res, 0, 0) : "");
+	PQclear(res);
+}
+
+static void
+add(PGconn *conn, Answer *a, int account, int amount, char *balance, size_t size)
+{
+	char		sql[128];
+
+	snprintf(sql, sizeof(sql), "UPDATE account SET balance = balance + %d "
+			 "WHERE id = %d RETURNING balance", amount, account);
+	get(conn, a, sql, balance, size);
+}
+
+static bool
+good(const Answer *a)
+{
+	return strcmp(a->sqlstate, "00000") == 0;
+}
 
 static void
 charge(PGconn *conn, Answer *a, void *arg)
 {
-	Charge	   *c = arg;
-	char		sql[128];
-	PGresult   *res = query(conn, a->sqlstate, "UPDATE account SET balance = balance - $1 "
-							"WHERE id = 1 RETURNING balance", 1, &c->amount);
+	char		balance[16];
 
-	if (PQntuples(res) == 1)
-		snprintf(a->response, sizeof(a->response), "{\"balance\": %s}", PQgetvalue(res, 0, 0));
+	add(conn, a, 1, -((Job *) arg)->amount, balance, sizeof(balance));
+	snprintf(a->response, sizeof(a->response), "{\"balance\": %s}", balance);
 	a->code = 201;
-	PQclear(res);
-	if (++c->runs == 1 && c->fails)
+}
+
+/* Both read the sum and change a row each: one of the two has to start anew. */
+static void
+spend(PGconn *conn, Answer *a, void *arg)
+{
+	static const char sum[] = "SELECT sum(balance) FROM account";
+	char		value[16];
+	Answer		theirs;
+
+	get(conn, a, sum, value, sizeof(value));
+	if (atoi(value) < 10)
 	{
-		snprintf(sql, sizeof(sql),
-				 "DO $$ BEGIN RAISE EXCEPTION 'again' USING ERRCODE = '%s'; END $$", c->fails);
-		execute(conn, a->sqlstate, sql);
+		a->code = 402;
+		strcpy(a->response, "too little");
+		return;
 	}
+	if (++((Job *) arg)->runs == 1)
+	{
+		execute(other, theirs.sqlstate, SERIALIZABLE);
+		get(other, &theirs, sum, value, sizeof(value));
+		add(other, &theirs, 2, -10, value, sizeof(value));
+		execute(other, theirs.sqlstate, "COMMIT");
+	}
+	charge(conn, a, arg);
+}
+
+/* Two transfers lock the same rows in opposite order: one is a deadlock's victim. */
+static void
+move(PGconn *conn, Answer *a, void *arg)
+{
+	Job		   *job = arg;
+	char		balance[16];
+
+	add(conn, a, job->from, -job->amount, balance, sizeof(balance));
+	if (job->runs++ == 0)
+		pthread_barrier_wait(&both);
+	if (good(a))
+		add(conn, a, job->to, job->amount, balance, sizeof(balance));
+	a->code = 201;
+	strcpy(a->response, "moved");
+}
+
+static void *
+transfer(void *arg)
+{
+	Job		   *job = arg;
+
+	job->answer = once(job->conn, job->key, "{}", NULL, "2 s", BEGIN, move, job, sleep_for);
+	return NULL;
 }
 
 static void
@@ -185,7 +264,7 @@ slow(PGconn *conn, Answer *a, void *arg)
 	const char *fence;
 
 	(void) conn;
-	(void) arg;
+	((Job *) arg)->runs++;
 	nap(20);
 	res = query(other, a->sqlstate, "SELECT fence FROM idem_claim('report', lease => '1 min')", 0, NULL);
 	fence = PQgetvalue(res, 0, 0);
@@ -197,13 +276,22 @@ slow(PGconn *conn, Answer *a, void *arg)
 }
 
 static void
+statement(PGconn *conn, Answer *a, void *arg)
+{
+	Job		   *job = arg;
+
+	job->runs++;
+	execute(conn, a->sqlstate, job->sql);
+	a->code = 200;
+}
+
+static void
 finish(int seconds, void *arg)
 {
 	char		state[6];
 
 	(void) seconds;
 	(void) arg;
-	printf("in progress: told to wait, then ");
 	execute(other, state, "SELECT idem_complete('pay-2', 'theirs', code => 201)");
 	execute(other, state, "COMMIT");
 }
@@ -214,61 +302,73 @@ show(const char *what, Answer a)
 	printf("%s%d %s%s\n", what, a.code, a.response, a.run ? "" : " (replayed)");
 }
 
+/* What says the same every time is tried once, and leaves the key free. */
 static void
 refused(PGconn *conn, const char *what, const char *sql)
 {
-	char		state[6];
+	Job			job = {.sql = sql};
+	Answer		a = once(conn, "once", "{}", NULL, "2 s", BEGIN, statement, &job, sleep_for);
 
-	execute(conn, state, sql);
-	printf("%s: %s\n", what, state);
+	printf("%s: %s, %d run\n", what, a.sqlstate, job.runs);
 }
 
 int
 main(void)
 {
 	PGconn	   *db = PQconnectdb("");
-	Charge		work = {"25", NULL, 0};
-	PGresult   *res;
+	Job			job = {.amount = 25};
+	Job			there = {.conn = db, .key = "move-1", .from = 1, .to = 2, .amount = 5};
+	Job			back = {.key = "move-2", .from = 2, .to = 1, .amount = 15};
+	pthread_t	threads[2];
+	Answer		a;
 	char		state[6];
+	char		balances[32];
 
-	other = PQconnectdb("");
+	other = back.conn = PQconnectdb("");
 	if (PQstatus(db) != CONNECTION_OK || PQstatus(other) != CONNECTION_OK)
 	{
 		fputs(PQerrorMessage(db), stderr);
 		return 1;
 	}
 
-	show("first: ", once(db, "pay-1", "{\"amount\": 25}", NULL, "2 s", charge, &work, sleep_for));
-	show("repeat: ", once(db, "pay-1", "{\"amount\": 25.0}", NULL, "2 s", charge, &work, sleep_for));
+	show("first: ", once(db, "pay-1", "{\"amount\": 25}", NULL, "2 s", BEGIN, charge, &job, sleep_for));
+	show("repeat: ", once(db, "pay-1", "{\"amount\": 25.0}", NULL, "2 s", BEGIN, charge, &job, sleep_for));
 	printf("same key, other request: %s\n",
-		   once(db, "pay-1", "{\"amount\": 26}", NULL, "2 s", charge, &work, sleep_for).outcome);
+		   once(db, "pay-1", "{\"amount\": 26}", NULL, "2 s", BEGIN, charge, &job, sleep_for).outcome);
 
-	execute(other, state, "BEGIN");
+	execute(other, state, BEGIN);
 	execute(other, state, "SELECT run FROM idem_claim('pay-2')");
-	show("", once(db, "pay-2", "{}", NULL, "0 s", charge, &work, finish));
+	show("in progress: told to wait, then ",
+		 once(db, "pay-2", "{}", NULL, "0 s", BEGIN, charge, &job, finish));
 
-	work = (Charge) {"10", "40001", 0};
-	Answer		a = once(db, "pay-3", "{}", NULL, "2 s", charge, &work, sleep_for);
-
-	printf("40001: %d runs, ", work.runs);
-	show("", a);
-	work = (Charge) {"10", "40P01", 0};
-	a = once(db, "pay-4", "{}", NULL, "2 s", charge, &work, sleep_for);
-	printf("40P01: %d runs, ", work.runs);
+	job = (Job) {.amount = 10};
+	a = once(db, "pay-3", "{}", NULL, "2 s", SERIALIZABLE, spend, &job, sleep_for);
+	printf("40001: %d runs, ", job.runs);
 	show("", a);
 
-	show("lost claim: ", once(db, "report", "{}", "1 ms", "2 s", slow, NULL, sleep_for));
+	pthread_barrier_init(&both, NULL, 2);
+	pthread_create(&threads[0], NULL, transfer, &there);
+	pthread_create(&threads[1], NULL, transfer, &back);
+	pthread_join(threads[0], NULL);
+	pthread_join(threads[1], NULL);
+	printf("40P01: %s, %d %s, ", there.runs + back.runs > 2 ? "run again" : "2",
+		   there.answer.code, there.answer.response);
+	show("", back.answer);
 
+	job.runs = 0;
+	a = once(db, "report", "{}", "1 ms", "2 s", BEGIN, slow, &job, sleep_for);
+	printf("lost claim: %d run, ", job.runs);
+	show("", a);
+
+	execute(db, state, "SELECT outcome FROM idem_fire('ticket', 1, 'close', key => 'close-1')");
 	refused(db, "stale version", "UPDATE account SET balance = 0, version = 1 WHERE id = 1");
-	execute(db, state, "SELECT outcome FROM idem_fire('ticket', 1, 'close')");
 	refused(db, "illegal transition", "UPDATE ticket SET state = 'open' WHERE id = 1");
+	refused(db, "key of another event",
+			"SELECT outcome FROM idem_fire('ticket', 2, 'close', key => 'close-1')");
 	refused(db, "no key", "SELECT run FROM idem_claim(NULL)");
-	execute(db, state, "BEGIN");
-	execute(db, state, "SELECT run FROM idem_claim('forgotten')");
-	refused(db, "unfinished claim", "COMMIT");
-	res = query(db, state, "SELECT balance FROM account", 0, NULL);
-	printf("balance: %s\n", PQgetvalue(res, 0, 0));
-	PQclear(res);
+	refused(db, "unfinished claim", "SELECT run FROM idem_claim('forgotten')");
+	get(db, &a, "SELECT string_agg(balance::text, ' ' ORDER BY id) FROM account", balances, sizeof(balances));
+	printf("balances: %s\n", balances);
 	PQfinish(db);
 	PQfinish(other);
 	return 0;

@@ -5,9 +5,11 @@
 "pooled" is for a pooler in transaction mode, where psycopg must not prepare.
 """
 import sys
+import threading
 import time
 
 import psycopg
+from psycopg import IsolationLevel
 from psycopg.rows import namedtuple_row
 from psycopg.types.json import Jsonb
 
@@ -62,35 +64,116 @@ def attempt(db, key, request, work, lease, wait):
     return claim
 
 
-def sqlstate(work):
+# The scenario.
+
+def add(db, account, amount):
+    return db.execute('UPDATE account SET balance = balance + %s WHERE id = %s RETURNING balance',
+                      [amount, account]).fetchone().balance
+
+
+def charge(amount):
+    return lambda db, fence: (201, f'{{"balance": {add(db, 1, -amount)}}}')
+
+
+def total(db):
+    return db.execute('SELECT sum(balance) AS total FROM account').fetchone().total
+
+
+def in_progress(db, other):
+    other.execute('BEGIN')
+    other.execute("SELECT run FROM idem_claim('pay-2')")
+
+    def finish(seconds):
+        other.execute("SELECT idem_complete('pay-2', 'theirs', code => 201)")
+        other.execute('COMMIT')
+    return once(db, 'pay-2', {}, charge(1), wait='0 s', pause=finish)
+
+
+def serialization_failure(db, other):
+    """Both read the sum and change a row each: one of the two has to start anew."""
+    runs = []
+
+    def spend(db, fence):
+        if total(db) < 10:
+            return 402, 'too little'
+        runs.append(1)
+        if len(runs) == 1:
+            with other.transaction():
+                total(other)
+                add(other, 2, -10)
+        return charge(10)(db, fence)
+
+    # psycopg says it in BEGIN, so that a pooler needs nothing special
+    db.isolation_level = other.isolation_level = IsolationLevel.SERIALIZABLE
+    answer = once(db, 'pay-3', {}, spend)
+    db.isolation_level = other.isolation_level = None
+    return len(runs), answer
+
+
+def deadlock(db, other):
+    """Two transfers lock the same rows in opposite order: one is a deadlock's victim."""
+    runs, answers = [], {}
+    both = threading.Barrier(2)
+
+    def transfer(db, key, source, target, amount):
+        mine = []
+
+        def work(db, fence):
+            runs.append(1)
+            mine.append(1)
+            add(db, source, -amount)
+            if len(mine) == 1:
+                both.wait(30)
+            add(db, target, amount)
+            return 201, 'moved'
+        answers[key] = once(db, key, {}, work)
+
+    threads = [threading.Thread(target=transfer, args=args)
+               for args in ((db, 'move-1', 1, 2, 5), (other, 'move-2', 2, 1, 15))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(runs), answers['move-1'], answers['move-2']
+
+
+def lost_claim(db, other):
+    runs = []
+
+    def slow(db, fence):
+        runs.append(1)
+        time.sleep(0.02)
+        taken = other.execute("SELECT fence FROM idem_claim('report', lease => '1 min')").fetchone()
+        other.execute("SELECT idem_complete('report', 'the winner''s', fence => %s, code => 201)", [taken.fence])
+        return 201, 'too late'
+    answer = once(db, 'report', {}, slow, lease='1 ms')
+    return len(runs), answer
+
+
+def refused(db, sql):
+    """The SQLSTATE of work that says the same every time, and how often it ran."""
+    runs = []
+
+    def work(db, fence):
+        runs.append(1)
+        db.execute(sql)
+        return 200, 'done'
     try:
-        work()
+        once(db, 'once', {}, work)
     except psycopg.Error as error:
-        return error.sqlstate
+        return f'{error.sqlstate}, {len(runs)} run'
     return 'none'
+
+
+def show(answer):
+    code, response, replayed = answer
+    return f'{code} {response}' + (' (replayed)' if replayed else '')
 
 
 def main(pooled):
     def connect():
         return psycopg.connect(autocommit=True, row_factory=namedtuple_row,
                                prepare_threshold=None if pooled else 5)
-
-    def show(answer):
-        code, response, replayed = answer
-        return f'{code} {response}' + (' (replayed)' if replayed else '')
-
-    def charge(amount, fails=None):
-        runs = []
-
-        def work(db, fence):
-            runs.append(1)
-            row = db.execute('UPDATE account SET balance = balance - %s WHERE id = 1 RETURNING balance',
-                             [amount]).fetchone()
-            if fails and len(runs) == 1:
-                db.execute(f"DO $$ BEGIN RAISE EXCEPTION 'again' USING ERRCODE = '{fails}'; END $$")
-            return 201, f'{{"balance": {row.balance}}}'
-        work.runs = runs
-        return work
 
     with connect() as db, connect() as other:
         print('first:', show(once(db, 'pay-1', {'amount': 25}, charge(25))))
@@ -99,38 +182,24 @@ def main(pooled):
             once(db, 'pay-1', {'amount': 26}, charge(26))
         except Mismatch:
             print('same key, other request: mismatch')
+        print('in progress: told to wait, then', show(in_progress(db, other)))
+        runs, answer = serialization_failure(db, other)
+        print(f'40001: {runs} runs, {show(answer)}')
+        runs, *answers = deadlock(db, other)
+        print(f'40P01: {"run again" if runs > 2 else runs}, {", ".join(map(show, answers))}')
+        runs, answer = lost_claim(db, other)
+        print(f'lost claim: {runs} run, {show(answer)}')
 
-        other.execute('BEGIN')
-        other.execute("SELECT run FROM idem_claim('pay-2')")
-
-        def finish(seconds):
-            print('in progress: told to wait, then ', end='')
-            other.execute("SELECT idem_complete('pay-2', 'theirs', code => 201)")
-            other.execute('COMMIT')
-        print(show(once(db, 'pay-2', {}, charge(1), wait='0 s', pause=finish)))
-
-        for n, code in enumerate(('40001', '40P01'), 3):
-            work = charge(10, code)
-            answer = show(once(db, f'pay-{n}', {}, work))
-            print(f'{code}: {len(work.runs)} runs, {answer}')
-
-        def slow(db, fence):
-            time.sleep(0.02)
-            taken = other.execute("SELECT fence FROM idem_claim('report', lease => '1 min')").fetchone()
-            other.execute("SELECT idem_complete('report', 'the winner''s', fence => %s, code => 201)", [taken.fence])
-            return 201, 'too late'
-        print('lost claim:', show(once(db, 'report', {}, slow, lease='1 ms')))
-
-        print('stale version:', sqlstate(lambda: db.execute(
-            'UPDATE account SET balance = 0, version = %s WHERE id = %s', [1, 1])))
-        db.execute("SELECT outcome FROM idem_fire('ticket', %s, 'close')", [1])
-        print('illegal transition:', sqlstate(lambda: db.execute(
-            "UPDATE ticket SET state = 'open' WHERE id = %s", [1])))
-        print('no key:', sqlstate(lambda: db.execute('SELECT run FROM idem_claim(%s)', [None])))
-        db.execute('BEGIN')
-        db.execute("SELECT run FROM idem_claim('forgotten')")
-        print('unfinished claim:', sqlstate(lambda: db.execute('COMMIT')))
-        print('balance:', db.execute('SELECT balance FROM account').fetchone().balance)
+        db.execute("SELECT outcome FROM idem_fire('ticket', %s, 'close', key => 'close-1')", [1])
+        for what, sql in (
+                ('stale version', 'UPDATE account SET balance = 0, version = 1 WHERE id = 1'),
+                ('illegal transition', "UPDATE ticket SET state = 'open' WHERE id = 1"),
+                ('key of another event', "SELECT outcome FROM idem_fire('ticket', 2, 'close', key => 'close-1')"),
+                ('no key', 'SELECT run FROM idem_claim(NULL)'),
+                ('unfinished claim', "SELECT run FROM idem_claim('forgotten')")):
+            print(f'{what}: {refused(db, sql)}')
+        balances = db.execute('SELECT balance FROM account ORDER BY id').fetchall()
+        print('balances:', *[row.balance for row in balances])
 
 
 main('pooled' in sys.argv)
