@@ -34,7 +34,6 @@
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/fmgrprotos.h"
-#include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
@@ -45,12 +44,12 @@
 
 #include "binding.h"
 #include "errors.h"
+#include "pin.h"
 
 typedef struct TableKept
 {
-	IdemTable	table;			/* first: callers point at it */
-	int			pins;
-	bool		cached;
+	IdemTable	table;
+	IdemPinned	pinned;
 } TableKept;
 
 typedef struct TableEntry
@@ -59,12 +58,6 @@ typedef struct TableEntry
 	bool		valid;
 	TableKept  *kept;
 } TableEntry;
-
-typedef struct TablePin
-{
-	MemoryContextCallback callback;
-	TableKept  *kept;
-} TablePin;
 
 static HTAB *cache = NULL;
 
@@ -103,32 +96,10 @@ idem_binding_init(void)
 	CacheRegisterRelcacheCallback(binding_relation_changed, (Datum) 0);
 }
 
-static void
-table_release(TableKept *kept)
-{
-	if (kept->pins == 0 && !kept->cached)
-		MemoryContextDelete(kept->table.context);
-}
-
-static void
-table_unpin(void *arg)
-{
-	TableKept  *kept = ((TablePin *) arg)->kept;
-
-	kept->pins--;
-	table_release(kept);
-}
-
 static IdemTable *
-table_pin(TableKept *kept, MemoryContext holder)
+table_hold(TableKept *kept, MemoryContext holder)
 {
-	TablePin   *pin = MemoryContextAlloc(holder, sizeof(TablePin));
-
-	pin->kept = kept;
-	pin->callback.func = table_unpin;
-	pin->callback.arg = pin;
-	kept->pins++;
-	MemoryContextRegisterResetCallback(holder, &pin->callback);
+	idem_pin_hold(&kept->pinned, holder);
 	return &kept->table;
 }
 
@@ -463,7 +434,7 @@ table_read(Relation rel)
 	former = MemoryContextSwitchTo(context);
 	kept = palloc0(sizeof(TableKept));
 	kept->table.relid = RelationGetRelid(rel);
-	kept->table.context = context;
+	kept->table.context = kept->pinned.context = context;
 	kept->table.bindings = palloc(Max(n, 1) * sizeof(IdemBinding));
 	kept->table.each_row = table_is_each_row(rel);
 	for (int i = 0; i < n; i++)
@@ -497,8 +468,7 @@ table_tidy(void)
 		if (entry->valid || kept == NULL)
 			continue;
 		hash_search(cache, &entry->relid, HASH_REMOVE, NULL);
-		kept->cached = false;
-		table_release(kept);
+		idem_pin_uncache(&kept->pinned);
 	}
 }
 
@@ -515,20 +485,11 @@ idem_table_get(Relation rel, MemoryContext holder)
 	bool		found;
 
 	if (cache == NULL)
-	{
-		HASHCTL		ctl;
-
-		memset(&ctl, 0, sizeof(ctl));
-		ctl.keysize = sizeof(Oid);
-		ctl.entrysize = sizeof(TableEntry);
-		ctl.hcxt = CacheMemoryContext;
-		cache = hash_create("idem bindings", 16, &ctl,
-							HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	}
-
+		cache = idem_pin_table("idem bindings", sizeof(Oid),
+							   sizeof(TableEntry), HASH_BLOBS);
 	entry = hash_search(cache, &relid, HASH_FIND, NULL);
 	if (entry != NULL && entry->valid)
-		return table_pin(entry->kept, holder);
+		return table_hold(entry->kept, holder);
 	table_tidy();
 
 	/*
@@ -551,9 +512,8 @@ idem_table_get(Relation rel, MemoryContext holder)
 	PG_END_TRY();
 
 	entry->kept = kept;
-	kept->cached = true;
-	MemoryContextSetParent(kept->table.context, CacheMemoryContext);
-	return table_pin(kept, holder);
+	idem_pin_cache(&kept->pinned);
+	return table_hold(kept, holder);
 }
 
 /*

@@ -32,7 +32,6 @@
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -43,19 +42,17 @@
 #include "catalog.h"
 #include "errors.h"
 #include "machine_cache.h"
+#include "pin.h"
 
 /* a name of a machine is not longer */
 #define MAX_MACHINE_NAME	128
 
 typedef char MachineName[MAX_MACHINE_NAME + 1];
 
-/* a compiled machine and what keeps it; pins[] of it may outlive the entry */
 typedef struct MachineKept
 {
-	IdemMachine machine;		/* first: callers point at it */
-	MemoryContext context;
-	int			pins;
-	bool		cached;
+	IdemMachine machine;
+	IdemPinned	pinned;
 } MachineKept;
 
 typedef struct MachineEntry
@@ -63,12 +60,6 @@ typedef struct MachineEntry
 	MachineName name;			/* hash key */
 	MachineKept *kept;
 } MachineEntry;
-
-typedef struct MachinePin
-{
-	MemoryContextCallback callback;
-	MachineKept *kept;
-} MachinePin;
 
 static HTAB *cache = NULL;
 static uint64 cache_epoch;
@@ -84,28 +75,10 @@ idem_machine_accept(void)
 	AcceptInvalidationMessages();
 }
 
-static void
-machine_unpin(void *arg)
-{
-	MachineKept *kept = ((MachinePin *) arg)->kept;
-
-	if (--kept->pins == 0 && !kept->cached)
-		MemoryContextDelete(kept->context);
-}
-
-/*
- * Keeps the machine until "holder" is reset.
- */
 static const IdemMachine *
-machine_pin(MachineKept *kept, MemoryContext holder)
+machine_hold(MachineKept *kept, MemoryContext holder)
 {
-	MachinePin *pin = MemoryContextAlloc(holder, sizeof(MachinePin));
-
-	pin->kept = kept;
-	pin->callback.func = machine_unpin;
-	pin->callback.arg = pin;
-	kept->pins++;
-	MemoryContextRegisterResetCallback(holder, &pin->callback);
+	idem_pin_hold(&kept->pinned, holder);
 	return &kept->machine;
 }
 
@@ -118,11 +91,7 @@ machine_forget_all(void)
 	hash_seq_init(&seq, cache);
 	while ((entry = hash_seq_search(&seq)) != NULL)
 	{
-		MachineKept *kept = entry->kept;
-
-		kept->cached = false;
-		if (kept->pins == 0)
-			MemoryContextDelete(kept->context);
+		idem_pin_uncache(&entry->kept->pinned);
 		hash_search(cache, entry->name, HASH_REMOVE, NULL);
 	}
 }
@@ -406,7 +375,7 @@ machine_compile(const char *name)
 									ALLOCSET_SMALL_SIZES);
 	former = MemoryContextSwitchTo(context);
 	kept = palloc0(sizeof(MachineKept));
-	kept->context = context;
+	kept->pinned.context = context;
 	kept->machine.name = pstrdup(name);
 	kept->machine.serial = ++last_serial;
 
@@ -446,14 +415,8 @@ idem_machine_get(const char *name, bool missing_ok, MemoryContext holder)
 
 	if (cache == NULL)
 	{
-		HASHCTL		ctl;
-
-		memset(&ctl, 0, sizeof(ctl));
-		ctl.keysize = sizeof(MachineName);
-		ctl.entrysize = sizeof(MachineEntry);
-		ctl.hcxt = CacheMemoryContext;
-		cache = hash_create("idem machines", 16, &ctl,
-							HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+		cache = idem_pin_table("idem machines", sizeof(MachineName),
+							   sizeof(MachineEntry), HASH_STRINGS);
 		cache_epoch = idem_catalog_epoch(IDEM_REL_MACHINE);
 	}
 	if (cache_epoch != idem_catalog_epoch(IDEM_REL_MACHINE))
@@ -465,7 +428,7 @@ idem_machine_get(const char *name, bool missing_ok, MemoryContext holder)
 	if (strlen(name) <= MAX_MACHINE_NAME)
 		entry = hash_search(cache, name, HASH_FIND, NULL);
 	if (entry != NULL)
-		return machine_pin(entry->kept, holder);
+		return machine_hold(entry->kept, holder);
 
 	kept = strlen(name) <= MAX_MACHINE_NAME ? machine_compile(name) : NULL;
 	if (kept == NULL)
@@ -482,9 +445,8 @@ idem_machine_get(const char *name, bool missing_ok, MemoryContext holder)
 	/* what the reading itself brought in is met by the next who asks */
 	entry = hash_search(cache, name, HASH_ENTER, NULL);
 	entry->kept = kept;
-	kept->cached = true;
-	MemoryContextSetParent(kept->context, CacheMemoryContext);
-	return machine_pin(kept, holder);
+	idem_pin_cache(&kept->pinned);
+	return machine_hold(kept, holder);
 }
 
 /*

@@ -40,7 +40,6 @@
 #include "rewrite/prs2lock.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
-#include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -48,6 +47,7 @@
 #include "utils/syscache.h"
 
 #include "errors.h"
+#include "pin.h"
 #include "rowversion.h"
 #include "stats.h"
 
@@ -292,16 +292,8 @@ rowversion_slot(Oid relid)
 	bool		found;
 
 	if (versions == NULL)
-	{
-		HASHCTL		ctl = {
-			.keysize = sizeof(Oid),
-			.entrysize = sizeof(VersionSlot),
-			.hcxt = CacheMemoryContext
-		};
-
-		versions = hash_create("idem versions", 32, &ctl,
-							   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	}
+		versions = idem_pin_table("idem versions", sizeof(Oid),
+								  sizeof(VersionSlot), HASH_BLOBS);
 	slot = hash_search(versions, &relid, HASH_ENTER, &found);
 	if (!found)
 		memset((char *) slot + sizeof(Oid), 0,

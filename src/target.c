@@ -33,7 +33,6 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -43,6 +42,7 @@
 #include "utils/syscache.h"
 
 #include "errors.h"
+#include "pin.h"
 #include "store.h"
 #include "target.h"
 
@@ -134,16 +134,8 @@ target_slot(Oid relid)
 	bool		found;
 
 	if (targets == NULL)
-	{
-		HASHCTL		ctl = {
-			.keysize = sizeof(Oid),
-			.entrysize = sizeof(TargetSlot),
-			.hcxt = CacheMemoryContext
-		};
-
-		targets = hash_create("idem targets", 32, &ctl,
-							  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	}
+		targets = idem_pin_table("idem targets", sizeof(Oid),
+								 sizeof(TargetSlot), HASH_BLOBS);
 	slot = hash_search(targets, &relid, HASH_ENTER, &found);
 	if (!found)
 	{
