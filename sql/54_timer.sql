@@ -17,7 +17,7 @@ CREATE INDEX timer_due ON idem.timer (due);
 CREATE INDEX timer_row_hash ON idem.timer (row_hash);
 -- so that it may be published
 ALTER TABLE idem.timer REPLICA IDENTITY FULL;
-COMMENT ON TABLE idem.timer IS 'rows that are in a state which a timed transition leaves, one per row and event; written with idem.history, read by idem_tick()';
+COMMENT ON TABLE idem.timer IS 'rows that are in a state which a timed transition leaves, one per row and event; written with idem.history, read by idem_tick(). A row without event stands for all rows of a table that were in such a state before';
 COMMENT ON COLUMN idem.timer.table_schema IS 'schema of the table that the machine was attached to, as it was called then';
 COMMENT ON COLUMN idem.timer.binding IS 'tag of the binding';
 COMMENT ON COLUMN idem.timer.row_key IS 'the row''s whole primary key as an object by column name';
@@ -36,4 +36,4 @@ CREATE FUNCTION idem_tick(
 ) RETURNS SETOF pg_catalog.record
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_tick(pg_catalog.int4) IS
-'For operators: fires timed transitions that are due, as the owners of their tables. max_rows: at most so many (NULL: no limit). Waits for no row. Returns what it did: applied; moved, missing, obsolete (nothing to do any more); guarded, error (tried again later, at growing intervals); refused (the table belongs to a superuser). Errors: ID400 bad argument.';
+'For operators: fires timed transitions that are due, as the owners of their tables. max_rows: at most so many (NULL: no limit). Waits for no row. Gives timers to rows that were in the state before. Returns what it did: applied; moved, missing, obsolete (nothing to do any more); guarded, error (tried again later, at growing intervals); refused (the table belongs to a superuser). Errors: ID400 bad argument.';

@@ -21,6 +21,10 @@
 
 -- Machines: 50_machine, 51_guard, 52_history, 53_fire, 54_timer
 
+COMMENT ON TABLE idem.timer IS 'rows that are in a state which a timed transition leaves, one per row and event; written with idem.history, read by idem_tick(). A row without event stands for all rows of a table that were in such a state before';
+COMMENT ON FUNCTION idem_tick(pg_catalog.int4) IS
+'For operators: fires timed transitions that are due, as the owners of their tables. max_rows: at most so many (NULL: no limit). Waits for no row. Gives timers to rows that were in the state before. Returns what it did: applied; moved, missing, obsolete (nothing to do any more); guarded, error (tried again later, at growing intervals); refused (the table belongs to a superuser). Errors: ID400 bad argument.';
+
 
 -- Versions, tokens, leases, windows, branches: 58, 60, 62, 64, 66
 

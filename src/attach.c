@@ -49,6 +49,7 @@
 #include "compat.h"
 #include "errors.h"
 #include "judge.h"
+#include "timer.h"
 
 PG_FUNCTION_INFO_V1(idem_attach);
 
@@ -683,6 +684,9 @@ idem_attach(PG_FUNCTION_ARGS)
 	attachment.tag = attach_choose_tag(&attachment);
 	foreach(lc, attachment.relids)
 		attach_create_triggers(&attachment, lfirst_oid(lc));
+	if (machine->timed)
+		idem_timers_expect_of(attachment.relid, attachment.machine,
+							  attachment.tag);
 	SPI_finish();
 	PG_RETURN_BOOL(true);
 }

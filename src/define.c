@@ -32,6 +32,7 @@
 #include "errors.h"
 #include "machine.h"
 #include "store.h"
+#include "timer.h"
 
 PG_FUNCTION_INFO_V1(idem_define);
 
@@ -50,8 +51,7 @@ typedef enum DefineStatement
 	DEFINE_INSERT_STATE,
 	DEFINE_UPDATE_STATE,
 	DEFINE_DELETE_STATE,
-	DEFINE_INSERT_TRANSITION,
-	DEFINE_UNTIMED
+	DEFINE_INSERT_TRANSITION
 } DefineStatement;
 
 static const struct
@@ -108,13 +108,6 @@ static const struct
 		" VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
 		false, 8, {TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTOID,
 		NAMEARRAYOID, INTERVALOID}
-	},
-	[DEFINE_UNTIMED] = {
-		"SELECT table_name::pg_catalog.oid, column_name FROM idem.binding"
-		" WHERE machine OPERATOR(pg_catalog.=) $1"
-		" AND NOT COALESCE((options OPERATOR(pg_catalog.->>) 'history')::pg_catalog.bool, false)"
-		" ORDER BY 1, 2",
-		true, 1, {TEXTOID}
 	}
 };
 
@@ -291,6 +284,12 @@ texts_equal(const char *a, const char *b)
 }
 
 static bool
+intervals_equal(const Interval *a, const Interval *b)
+{
+	return a->month == b->month && a->day == b->day && a->time == b->time;
+}
+
+static bool
 transitions_equal(const IdemTransitionDef *a, const IdemTransitionDef *b)
 {
 	ListCell   *x;
@@ -301,9 +300,7 @@ transitions_equal(const IdemTransitionDef *a, const IdemTransitionDef *b)
 		!texts_equal(a->guard, b->guard) ||
 		list_length(a->roles) != list_length(b->roles) ||
 		(a->after == NULL) != (b->after == NULL) ||
-		(a->after != NULL && (a->after->month != b->after->month ||
-							  a->after->day != b->after->day ||
-							  a->after->time != b->after->time)))
+		(a->after != NULL && !intervals_equal(a->after, b->after)))
 		return false;
 	forboth(x, a->roles, y, b->roles)
 	{
@@ -454,55 +451,55 @@ delete_states(void *arg)
 	}
 }
 
+/*
+ * Whether rows that are in a state may get other times from "new" than from
+ * "old".
+ */
 static bool
-is_timed(const IdemDefinition *definition)
+gets_timers(const IdemDefinition *old, const IdemDefinition *new)
 {
 	ListCell   *cell;
 
-	foreach(cell, definition->transitions)
+	foreach(cell, new->transitions)
 	{
-		if (((IdemTransitionDef *) lfirst(cell))->after != NULL)
+		IdemTransitionDef *rule = lfirst(cell);
+		bool		known = rule->after == NULL;
+		ListCell   *inner;
+
+		foreach(inner, old->transitions)
+		{
+			IdemTransitionDef *other = lfirst(inner);
+
+			if (other->after != NULL && !known &&
+				strcmp(other->event, rule->event) == 0 &&
+				strcmp(other->from, rule->from) == 0 &&
+				intervals_equal(other->after, rule->after))
+				known = true;
+		}
+		if (!known)
 			return true;
 	}
 	return false;
 }
 
-/*
- * What falls due is known from the history of a table: a machine that gets its
- * first timed transition needs one of every table that is bound already.
- */
-static void
-check_timed(const char *machine)
+/* for write_definition */
+typedef struct Rewrite
 {
-	Datum		values[1] = {CStringGetTextDatum(machine)};
-
-	if (define_run(DEFINE_UNTIMED, values, NULL) == 0)
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_IDEM_MISUSE),
-			 errmsg("machine \"%s\" cannot have a transition after some time",
-					machine),
-			 errdetail("Table %s is bound to it without history.",
-					   idem_bound_name(strtoul(SPI_getvalue(SPI_tuptable->vals[0],
-															SPI_tuptable->tupdesc, 1),
-											   NULL, 10))),
-			 errhint("Detach the table and attach it with history => true."),
-			 errhidestmt(true)));
-}
+	const IdemDefinition *old;
+	const IdemDefinition *new;
+}			Rewrite;
 
 /*
- * Writes what is different; "old" is what the tables hold.
+ * Writes states that stay or are new, and transitions.
  */
 static void
-replace(const IdemDefinition *old, const IdemDefinition *new,
-		List *from, List *to)
+write_definition(void *arg)
 {
+	const IdemDefinition *old = ((Rewrite *) arg)->old;
+	const IdemDefinition *new = ((Rewrite *) arg)->new;
 	Datum		values[1] = {CStringGetTextDatum(new->machine)};
-	Gone		gone = {new->machine, NIL};
 	ListCell   *cell;
 
-	if (is_timed(new) && !is_timed(old))
-		check_timed(new->machine);
 	(void) define_run(DEFINE_CLEAR, values, NULL);
 	foreach(cell, new->states)
 	{
@@ -516,6 +513,22 @@ replace(const IdemDefinition *old, const IdemDefinition *new,
 	}
 	foreach(cell, new->transitions)
 		write_transition(new->machine, lfirst(cell));
+}
+
+/*
+ * Writes what is different; "old" is what the tables hold.
+ */
+static void
+replace(const IdemDefinition *old, const IdemDefinition *new,
+		List *from, List *to)
+{
+	Rewrite		rewrite = {old, new};
+	Gone		gone = {new->machine, NIL};
+	ListCell   *cell;
+
+	idem_timers_expect_later(write_definition, &rewrite);
+	if (gets_timers(old, new))
+		idem_timers_expect(new->machine);
 
 	foreach(cell, old->states)
 	{

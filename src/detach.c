@@ -3,7 +3,8 @@
  *	  SQL function idem_detach.
  *
  * Drops every trigger of a binding, also of one that has lost some of them or
- * its column.  Done as the caller, who must own the table.
+ * its column, and forgets its timers: what rows do from now on is not seen.
+ * Done as the caller, who must own the table.
  */
 #include "postgres.h"
 
@@ -21,6 +22,7 @@
 #include "catalog.h"
 #include "compat.h"
 #include "errors.h"
+#include "timer.h"
 
 PG_FUNCTION_INFO_V1(idem_detach);
 
@@ -137,6 +139,7 @@ idem_detach(PG_FUNCTION_ARGS)
 		if (lfirst_oid(lc) == relid || !get_rel_relispartition(lfirst_oid(lc)))
 			detach_drop(lfirst_oid(lc), tag);
 	}
+	idem_timers_forget(relid, tag);
 	SPI_finish();
 	PG_RETURN_BOOL(true);
 }

@@ -290,10 +290,11 @@ idem_fire_one(IdemFire *fire, Datum *id, IdemFireVerdict *verdict)
 	}
 	idem_fire_take_row(fire, SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
 					   &row);
-	if (fire->only_from != NULL &&
-		(row.state_null ||
-		 strcmp(idem_binding_label(fire->binding, row.state),
-				fire->only_from) != 0))
+	if ((fire->only_from != NULL &&
+		 (row.state_null ||
+		  strcmp(idem_binding_label(fire->binding, row.state),
+				 fire->only_from) != 0)) ||
+		(fire->is_over != NULL && fire->is_over(fire->is_over_arg)))
 	{
 		memset(verdict, 0, sizeof(IdemFireVerdict));
 		verdict->outcome = IDEM_FIRE_ALREADY;

@@ -43,6 +43,9 @@ typedef struct IdemFire
 	bool		timed;			/* the table's owner's own doing: no role is
 								 * asked for, and no row waited for */
 	const char *only_from;		/* from this state alone; NULL: any */
+	bool		(*is_over) (void *arg); /* whether the row, now locked, is to
+										 * be left alone; NULL: no */
+	void	   *is_over_arg;
 	bool		moves;			/* the state is part of the primary key */
 	IdemScope	scope;			/* if there is a key */
 	struct FireLeaf *leaves;

@@ -48,6 +48,7 @@
 #include "errors.h"
 #include "machine.h"
 #include "store.h"
+#include "timer.h"
 
 #define MAX_NAME_LENGTH		128
 
@@ -427,6 +428,7 @@ check_transition_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 	const char *event;
 	const char *from;
 	const char *guard;
+	const char *after;
 	bool		isnull;
 	Datum		roles;
 
@@ -470,6 +472,16 @@ check_transition_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 	roles = SPI_getbinval(new, desc, SPI_fnumber(desc, "roles"), &isnull);
 	if (!isnull)
 		check_roles(roles, event);
+
+	/* a restore brings the timers along */
+	after = column_text(new, desc, "after");
+	if (after != NULL && check_function_bodies &&
+		(!old || strcmp(old_machine, machine) != 0 ||
+		 strcmp(old_from, from) != 0 ||
+		 strcmp(column_text(old, desc, "event"), event) != 0 ||
+		 column_text(old, desc, "after") == NULL ||
+		 strcmp(column_text(old, desc, "after"), after) != 0))
+		idem_timers_expect(machine);
 }
 
 /*

@@ -17,6 +17,10 @@
  * entered, and a timed rule of the event must lead on from there, whose time
  * must have come.  A definition that has become slower puts the timer off.
  *
+ * A note that rows of a table lack timers is due at once, and is dealt with in
+ * the same way (timer_fill.c); what they turn out to be due for is fired by the
+ * same call.
+ *
  * Guards, triggers and defaults of a user's table are his code.  So the row is
  * written as the table's owner, in a security-restricted context, and a table
  * of a superuser's is refused: whoever may define its machine could otherwise
@@ -71,6 +75,7 @@ typedef struct Timer
 	char	   *table;
 	char	   *tag;
 	Jsonb	   *row_key;
+	int64		row_hash;
 	char	   *state;
 	char	   *event;
 	TimestampTz since;
@@ -86,7 +91,7 @@ static char *tick_error = NULL;
 
 static const char select_statement[] =
 "SELECT ctid, machine, table_schema, table_name, binding, row_key, state,"
-" event, since, tries FROM idem.timer WHERE due OPERATOR(pg_catalog.<=) $1"
+" event, since, tries, row_hash FROM idem.timer WHERE due OPERATOR(pg_catalog.<=) $1"
 " ORDER BY due LIMIT $2 FOR UPDATE SKIP LOCKED";
 
 static const char delete_statement[] =
@@ -94,31 +99,6 @@ static const char delete_statement[] =
 
 static const char put_off_statement[] =
 "UPDATE idem.timer SET due = $2, tries = $3 WHERE ctid OPERATOR(pg_catalog.=) $1";
-
-/*
- * Runs a statement as the owner of idem.timer.
- */
-static void
-tick_execute(SPIPlanPtr *plan, const char *statement, int nargs,
-			 const Oid *types, Datum *args)
-{
-	IdemIdentity saved;
-	int			rc;
-
-	idem_catalog_become(idem_catalog_owner(IDEM_REL_TIMER), &saved);
-	if (*plan == NULL)
-	{
-		*plan = SPI_prepare(statement, nargs, (Oid *) types);
-		if (*plan == NULL)
-			elog(ERROR, "SPI_prepare failed: %s",
-				 SPI_result_code_string(SPI_result));
-		SPI_keepplan(*plan);
-	}
-	rc = SPI_execute_plan(*plan, args, NULL, false, 0);
-	idem_catalog_restore(&saved);
-	if (rc < 0)
-		elog(ERROR, "SPI_execute_plan failed: %s", SPI_result_code_string(rc));
-}
 
 /*
  * Whether the row is there, for who could not lock it.
@@ -132,15 +112,41 @@ tick_is_there(IdemFire *fire, Datum *id)
 }
 
 /*
+ * Whether the timer is of an earlier stay in the state than the row's now.
+ */
+static bool
+tick_is_over(void *arg)
+{
+	Timer	   *timer = arg;
+
+	return idem_timer_is_outdated(CStringGetTextDatum(timer->schema),
+								  CStringGetTextDatum(timer->table),
+								  timer->tag, timer->row_hash, timer->row_key,
+								  timer->event, timer->since);
+}
+
+/*
+ * Whether it is the note that rows of a table lack timers (timer_fill.c).
+ */
+static bool
+tick_is_note(const Timer *timer)
+{
+	return timer->event[0] == '\0';
+}
+
+/*
  * Fires the event, as the table's owner.
  */
 static void
-tick_fire(Timer *timer, Oid relid, IdemFire *fire)
+tick_fire(Timer *timer, Relation rel, IdemFire *fire)
 {
 	Datum		id[IDEM_TARGET_MAXKEYS + 1];
 	IdemFireVerdict verdict;
 
-	fire->target = idem_target_open(relid, RowExclusiveLock);
+	fire->target = idem_target_open(RelationGetRelid(rel), RowExclusiveLock);
+	fire->has_version = idem_rowversion_find(rel, &fire->version);
+	for (int i = 0; i < fire->target->nkeys; i++)
+		fire->moves |= fire->target->attnums[i] == fire->binding->column;
 	idem_target_convert(fire->target, JsonbPGetDatum(timer->row_key),
 						JSONBOID, id);
 	idem_fire_one(fire, id, &verdict);
@@ -180,7 +186,7 @@ tick_handle(void *arg)
 {
 	Timer	   *timer = (Timer *) arg;
 	IdemFire	fire = {.verb = "idem_tick()",.event = timer->event,.timed = true,
-	.only_from = timer->state};
+	.only_from = timer->state,.is_over = tick_is_over,.is_over_arg = timer};
 	Oid			schema = get_namespace_oid(timer->schema, true);
 	Oid			relid = OidIsValid(schema) ?
 	get_relname_relid(timer->table, schema) : InvalidOid;
@@ -199,7 +205,7 @@ tick_handle(void *arg)
 	rel = OidIsValid(relid) ? try_table_open(relid, NoLock) : NULL;
 	if (rel == NULL)
 	{
-		timer->outcome = "missing";
+		timer->outcome = tick_is_note(timer) ? NULL : "missing";
 		return;
 	}
 	SPI_connect();
@@ -221,9 +227,10 @@ tick_handle(void *arg)
 												  strlen(timer->state)),
 							   timer->event);
 	owner = rel->rd_rel->relowner;
-	if (rule == NULL)
-		timer->outcome = "obsolete";
-	else if ((timer->due = idem_timer_due(rule, timer->since)) >
+	if (fire.machine == NULL || (rule == NULL && !tick_is_note(timer)))
+		timer->outcome = tick_is_note(timer) ? NULL : "obsolete";
+	else if (rule != NULL &&
+			 (timer->due = idem_timer_due(rule, timer->since)) >
 			 GetCurrentTimestamp())
 		timer->keep = true;
 	else if (superuser_arg(owner))
@@ -235,15 +242,15 @@ tick_handle(void *arg)
 	else
 	{
 		IdemIdentity saved;
-		IdemTarget *target;
 
 		timer->due = 0;
 		idem_catalog_become(owner, &saved);
-		target = idem_target_open(relid, RowExclusiveLock);
-		fire.has_version = idem_rowversion_find(rel, &fire.version);
-		for (int i = 0; i < target->nkeys; i++)
-			fire.moves |= target->attnums[i] == fire.binding->column;
-		tick_fire(timer, relid, &fire);
+		if (tick_is_note(timer))
+			idem_timers_fill(rel, fire.binding, fire.machine,
+							 CStringGetTextDatum(timer->schema),
+							 CStringGetTextDatum(timer->table), timer->since);
+		else
+			tick_fire(timer, rel, &fire);
 		idem_catalog_restore(&saved);
 	}
 	SPI_finish();
@@ -292,6 +299,9 @@ tick_one(Timer *timer, int limit)
 	static const Oid types[] = {TIDOID, TIMESTAMPTZOID, INT4OID};
 	Datum		args[3];
 
+	/* what took too long may take longer the next time */
+	if (tick_is_note(timer))
+		limit = Min((int64) limit << Min(timer->tries, MAX_DOUBLINGS), INT_MAX);
 	tick_error = NULL;
 	if (!idem_try_within(limit, tick_handle, timer, tick_tolerates))
 	{
@@ -300,7 +310,10 @@ tick_one(Timer *timer, int limit)
 		timer->keep = true;
 		timer->due = 1;
 		ereport(WARNING,
-				(errmsg("timed event \"%s\" of table \"%s\" failed",
+				(tick_is_note(timer) ?
+				 errmsg("timers of table \"%s\" could not be made",
+						timer->table) :
+				 errmsg("timed event \"%s\" of table \"%s\" failed",
 						timer->event, timer->table),
 				 errdetail("%s", tick_error),
 				 errhidestmt(true)));
@@ -308,7 +321,7 @@ tick_one(Timer *timer, int limit)
 
 	args[0] = PointerGetDatum(&timer->tid);
 	if (!timer->keep)
-		tick_execute(&delete_plan, delete_statement, 1, types, args);
+		idem_timers_execute(&delete_plan, delete_statement, 1, types, args);
 	else if (timer->due != 0)
 	{
 		bool		failed = timer->due == 1;
@@ -316,7 +329,7 @@ tick_one(Timer *timer, int limit)
 		args[1] = TimestampTzGetDatum(failed ? tick_later(timer->tries) :
 									  timer->due);
 		args[2] = Int32GetDatum(failed ? timer->tries + 1 : 0);
-		tick_execute(&put_off_plan, put_off_statement, 3, types, args);
+		idem_timers_execute(&put_off_plan, put_off_statement, 3, types, args);
 	}
 }
 
@@ -338,6 +351,58 @@ tick_load(HeapTuple tuple, TupleDesc desc, Timer *timer)
 	timer->event = SPI_getvalue(tuple, desc, 8);
 	timer->since = DatumGetTimestampTz(SPI_getbinval(tuple, desc, 9, &isnull));
 	timer->tries = DatumGetInt32(SPI_getbinval(tuple, desc, 10, &isnull));
+	timer->row_hash = DatumGetInt64(SPI_getbinval(tuple, desc, 11, &isnull));
+}
+
+/*
+ * What has become of a timer.
+ */
+static void
+tick_tell(ReturnSetInfo *rsinfo, const Timer *timer)
+{
+	Datum		values[4];
+	bool		nulls[4] = {false};
+
+	values[0] = CStringGetTextDatum(quote_qualified_identifier(timer->schema,
+															   timer->table));
+	values[1] = JsonbPGetDatum(timer->row_key);
+	values[2] = CStringGetTextDatum(timer->event);
+	values[3] = CStringGetTextDatum(timer->outcome);
+	nulls[1] = nulls[2] = tick_is_note(timer);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+/*
+ * Handles what is due.  How much that was, and whether rows may have got timers
+ * meanwhile.
+ */
+static int64
+tick_due(ReturnSetInfo *rsinfo, TimestampTz now, int64 left, bool *filled)
+{
+	static SPIPlanPtr plan = NULL;
+	static const Oid types[] = {TIMESTAMPTZOID, INT8OID};
+	Datum		args[2];
+	SPITupleTable *table;
+	uint64		n;
+
+	*filled = false;
+	args[0] = TimestampTzGetDatum(now);
+	args[1] = Int64GetDatum(left);
+	idem_timers_execute(&plan, select_statement, 2, types, args);
+	table = SPI_tuptable;
+	n = SPI_processed;
+	for (uint64 i = 0; i < n; i++)
+	{
+		Timer		timer;
+
+		CHECK_FOR_INTERRUPTS();
+		tick_load(table->vals[i], table->tupdesc, &timer);
+		tick_one(&timer, idem_guc_tick_row_timeout);
+		*filled |= tick_is_note(&timer);
+		if (timer.outcome != NULL && rsinfo != NULL)
+			tick_tell(rsinfo, &timer);
+	}
+	return (int64) n;
 }
 
 /*
@@ -346,43 +411,20 @@ tick_load(HeapTuple tuple, TupleDesc desc, Timer *timer)
 static int64
 tick_run(ReturnSetInfo *rsinfo, int64 left)
 {
-	static SPIPlanPtr select_plan = NULL;
-	static const Oid types[] = {TIMESTAMPTZOID, INT8OID};
-	Datum		args[2];
-	SPITupleTable *table;
-	uint64		n;
-	int			limit = idem_guc_tick_row_timeout;
+	TimestampTz now = GetCurrentTimestamp();
+	int64		n = 0;
+	bool		filled;
 
 	SPI_connect();
-	args[0] = TimestampTzGetDatum(GetCurrentTimestamp());
-	args[1] = Int64GetDatum(left);
-	tick_execute(&select_plan, select_statement, 2, types, args);
-	table = SPI_tuptable;
-	n = SPI_processed;
-	for (uint64 i = 0; i < n; i++)
+	do
 	{
-		Timer		timer;
-		Datum		values[4];
-		bool		nulls[4] = {false};
-
-		CHECK_FOR_INTERRUPTS();
-		tick_load(table->vals[i], table->tupdesc, &timer);
-		tick_one(&timer, limit);
-		if (timer.outcome == NULL || rsinfo == NULL)
-			continue;
-		values[0] = CStringGetTextDatum(quote_qualified_identifier(timer.schema,
-																   timer.table));
-		values[1] = JsonbPGetDatum(timer.row_key);
-		values[2] = CStringGetTextDatum(timer.event);
-		values[3] = CStringGetTextDatum(timer.outcome);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
-							 nulls);
-	}
+		n += tick_due(rsinfo, now, left - n, &filled);
+	} while (filled && n < left);
 	SPI_finish();
 	idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_RUNS);
-	if ((int64) n < left)
-		idem_sweep_stats_ticked(DatumGetTimestampTz(args[0]));
-	return (int64) n;
+	if (n < left)
+		idem_sweep_stats_ticked(now);
+	return n;
 }
 
 /*

@@ -167,9 +167,12 @@ timers_array(IdemTimers *timers, ArrayBuildState *array)
 	return makeArrayResult(array, timers->context);
 }
 
-static void
-timers_execute(SPIPlanPtr *plan, const char *statement, int nargs,
-			   const Oid *types, Datum *args)
+/*
+ * Runs a statement as the owner of idem.timer, while connected to SPI.
+ */
+void
+idem_timers_execute(SPIPlanPtr *plan, const char *statement, int nargs,
+					const Oid *types, Datum *args)
 {
 	IdemIdentity saved;
 	int			rc;
@@ -208,8 +211,8 @@ idem_timers_close(IdemTimers *timers)
 	{
 		args[3] = timers_array(timers, timers->left_hashes);
 		args[4] = timers_array(timers, timers->left_keys);
-		timers_execute(&delete_plan, delete_statement,
-					   lengthof(delete_types), delete_types, args);
+		idem_timers_execute(&delete_plan, delete_statement,
+							lengthof(delete_types), delete_types, args);
 	}
 	if (timers->keys != NULL)
 	{
@@ -220,8 +223,8 @@ idem_timers_close(IdemTimers *timers)
 		args[7] = timers_array(timers, timers->events);
 		args[8] = timers_array(timers, timers->sinces);
 		args[9] = timers_array(timers, timers->dues);
-		timers_execute(&insert_plan, insert_statement,
-					   lengthof(insert_types), insert_types, args);
+		idem_timers_execute(&insert_plan, insert_statement,
+							lengthof(insert_types), insert_types, args);
 	}
 	SPI_finish();
 }

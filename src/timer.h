@@ -5,6 +5,8 @@
 #ifndef IDEM_TIMER_H
 #define IDEM_TIMER_H
 
+#include "executor/spi.h"
+
 #include "history.h"
 
 typedef struct IdemTimers IdemTimers;
@@ -16,5 +18,20 @@ extern const IdemRule *idem_timer_rule(const IdemMachine *machine, int state,
 									   const char *event);
 extern TimestampTz idem_timer_due(const IdemRule *rule, TimestampTz since);
 extern void idem_timers_close(IdemTimers *timers);
+extern void idem_timers_execute(SPIPlanPtr *plan, const char *statement,
+								int nargs, const Oid *types, Datum *args);
+
+/* timer_fill.c */
+extern void idem_timers_expect(const char *machine);
+extern void idem_timers_expect_of(Oid relid, const char *machine,
+								  const char *tag);
+extern void idem_timers_expect_later(void (*work) (void *), void *arg);
+extern void idem_timers_forget(Oid relid, const char *tag);
+extern void idem_timers_fill(Relation rel, const IdemBinding *binding,
+							 const IdemMachine *machine, Datum schema,
+							 Datum table, TimestampTz since);
+extern bool idem_timer_is_outdated(Datum schema, Datum table, const char *tag,
+								   int64 row_hash, Jsonb *row_key,
+								   const char *event, TimestampTz since);
 
 #endif							/* IDEM_TIMER_H */

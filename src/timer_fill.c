@@ -1,0 +1,485 @@
+/*
+ * timer_fill.c
+ *	  Gives timers to rows that were in a state before it became a timed one.
+ *
+ * A row gets its timers when it enters a state (timer.c).  Rows that are there
+ * when a machine is attached, or when a transition becomes timed or gets
+ * another delay, are looked for later, by idem_tick(): their table may be
+ * large, and its writers need not wait until it has been read.  What is left at
+ * the time is a note, a row of idem.timer without event or state, one for each
+ * table; it stands for all rows of the table.
+ *
+ * Who leaves the note has locked the table SHARE ROW EXCLUSIVE: writers that
+ * were judged by the old definition have finished then, and later ones are
+ * judged by the new, and write the timers of the rows that they move.  So a
+ * snapshot that sees the note sees every row that lacks a timer, and one look
+ * at the table is enough.
+ *
+ * The look locks no row.  A row that leaves the state meanwhile does not take
+ * the timer along that it is being given.  That does no harm while the row is
+ * elsewhere, since the timer only says where to look (tick.c).  Should the row
+ * come back, it gets another one, and of two timers of one row and event the
+ * later stay counts: idem_timer_is_outdated(), asked with the row locked.
+ *
+ * The table is read as its owner, and what is found is written as the owner of
+ * idem.timer.  Since when a row has been in its state is known from its history
+ * if the last entry there is about that state; else from the note.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+#include "catalog.h"
+#include "errors.h"
+#include "machine.h"
+#include "store.h"
+#include "timer.h"
+
+/* rows that are read and written together */
+#define BATCH_ROWS	1000
+
+/* the lists that a batch goes to its statements in */
+enum
+{
+	LIST_HASHES,
+	LIST_KEYS,					/* whole ones */
+	LIST_ROW_KEYS,				/* as idem.history has them */
+	LIST_STATES,
+	LIST_EVENTS,
+	LIST_AFTERS,
+	NLISTS
+};
+
+/* what comes before the lists, they, and the column's name */
+#define FIRST_LIST	5
+#define NARGS		(FIRST_LIST + NLISTS + 1)
+
+static const Oid list_types[NLISTS] = {
+	INT8OID, JSONBOID, JSONBOID, TEXTOID, TEXTOID, INTERVALOID
+};
+
+/* no notes while idem_define() writes what it will leave notes for itself */
+static bool expecting_later = false;
+
+static const char note_statement[] =
+"INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"
+" row_key, state, event, since, due)"
+" SELECT $1, $2, $3, $4, 0, '{}', '', '', $5, $5"
+" WHERE NOT EXISTS (SELECT FROM idem.timer WHERE row_hash OPERATOR(pg_catalog.=) 0"
+" AND event OPERATOR(pg_catalog.=) '' AND table_schema OPERATOR(pg_catalog.=) $2"
+" AND table_name OPERATOR(pg_catalog.=) $3 AND binding OPERATOR(pg_catalog.=) $4"
+" AND since OPERATOR(pg_catalog.=) $5)";
+
+static const char forget_statement[] =
+"DELETE FROM idem.timer WHERE table_schema OPERATOR(pg_catalog.=) $1"
+" AND table_name OPERATOR(pg_catalog.=) $2 AND binding OPERATOR(pg_catalog.=) $3";
+
+#define BATCH_FROM \
+" FROM ROWS FROM (pg_catalog.unnest($6), pg_catalog.unnest($7)," \
+" pg_catalog.unnest($8), pg_catalog.unnest($9), pg_catalog.unnest($10)," \
+" pg_catalog.unnest($11)) AS k (hash, whole_key, row_key, state, event, after)"
+
+#define BATCH_TIMER \
+"t.row_hash OPERATOR(pg_catalog.=) k.hash" \
+" AND t.row_key OPERATOR(pg_catalog.=) k.whole_key" \
+" AND t.event OPERATOR(pg_catalog.=) k.event" \
+" AND t.state OPERATOR(pg_catalog.=) k.state" \
+" AND t.table_schema OPERATOR(pg_catalog.=) $1" \
+" AND t.table_name OPERATOR(pg_catalog.=) $2" \
+" AND t.binding OPERATOR(pg_catalog.=) $3"
+
+/*
+ * A delay that has become longer is seen when the time has come.  What is due
+ * already is another's, or our own, to handle.
+ */
+static const char sooner_statement[] =
+"UPDATE idem.timer AS s SET due = f.due FROM (SELECT t.ctid AS tid,"
+" t.since OPERATOR(pg_catalog.+) k.after AS due" BATCH_FROM
+" JOIN idem.timer AS t ON " BATCH_TIMER
+" WHERE t.due OPERATOR(pg_catalog.>) (t.since OPERATOR(pg_catalog.+) k.after)"
+" AND t.due OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()"
+" AND t.tries OPERATOR(pg_catalog.=) 0 FOR UPDATE OF t SKIP LOCKED) AS f"
+" WHERE s.ctid OPERATOR(pg_catalog.=) f.tid";
+
+static const char fill_statement[] =
+"INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"
+" row_key, state, event, since, due)"
+" SELECT $4, $1, $2, $3, k.hash, k.whole_key, k.state, k.event, s.since,"
+" s.since OPERATOR(pg_catalog.+) k.after" BATCH_FROM
+" LEFT JOIN LATERAL (SELECT h.to_state, h.at FROM idem.history AS h"
+" WHERE h.row_hash OPERATOR(pg_catalog.=) k.hash"
+" AND h.row_key OPERATOR(pg_catalog.=) k.row_key"
+" AND h.table_schema OPERATOR(pg_catalog.=) $1"
+" AND h.table_name OPERATOR(pg_catalog.=) $2"
+" AND h.column_name OPERATOR(pg_catalog.=) $12"
+" AND h.machine OPERATOR(pg_catalog.=) $4"
+" ORDER BY h.seq DESC LIMIT 1) AS h ON true"
+" CROSS JOIN LATERAL (SELECT CASE WHEN h.to_state OPERATOR(pg_catalog.=) k.state"
+" THEN h.at ELSE $5 END) AS s (since)"
+" WHERE NOT EXISTS (SELECT FROM idem.timer AS t WHERE " BATCH_TIMER ")";
+
+static const char outdated_statement[] =
+"SELECT FROM idem.timer AS t WHERE t.row_hash OPERATOR(pg_catalog.=) $4"
+" AND t.row_key OPERATOR(pg_catalog.=) $5"
+" AND t.event OPERATOR(pg_catalog.=) $6"
+" AND t.table_schema OPERATOR(pg_catalog.=) $1"
+" AND t.table_name OPERATOR(pg_catalog.=) $2"
+" AND t.binding OPERATOR(pg_catalog.=) $3"
+" AND t.since OPERATOR(pg_catalog.>) $7 LIMIT 1";
+
+/*
+ * Leaves a note for one table, whose writers are locked out.  A table without
+ * a block has no rows.
+ */
+void
+idem_timers_expect_of(Oid relid, const char *machine, const char *tag)
+{
+	static SPIPlanPtr plan = NULL;
+	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID,
+	TIMESTAMPTZOID};
+	Datum		args[5];
+	bool		empty = true;
+	ListCell   *lc;
+
+	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
+	{
+		Relation	rel = try_table_open(lfirst_oid(lc), AccessShareLock);
+
+		if (rel == NULL)
+			continue;
+		if (RELKIND_HAS_STORAGE(rel->rd_rel->relkind) &&
+			!RELATION_IS_OTHER_TEMP(rel) &&
+			RelationGetNumberOfBlocks(rel) > 0)
+			empty = false;
+		table_close(rel, AccessShareLock);
+	}
+	if (empty)
+		return;
+
+	args[0] = CStringGetTextDatum(machine);
+	args[1] = CStringGetTextDatum(get_namespace_name(get_rel_namespace(relid)));
+	args[2] = CStringGetTextDatum(get_rel_name(relid));
+	args[3] = CStringGetTextDatum(tag);
+	args[4] = TimestampTzGetDatum(GetCurrentTransactionStartTimestamp());
+	SPI_connect();
+	idem_timers_execute(&plan, note_statement, lengthof(types), types, args);
+	SPI_finish();
+}
+
+/*
+ * Leaves a note for every table that is bound to the machine, whose row is
+ * locked.  What falls due is known from the history of a table: a machine with
+ * timed transitions needs one of each.
+ */
+void
+idem_timers_expect(const char *machine)
+{
+	ListCell   *lc;
+
+	if (expecting_later)
+		return;
+	foreach(lc, idem_bound_lock(machine))
+	{
+		IdemBound  *bound = lfirst(lc);
+		Relation	rel = table_open(bound->relid, NoLock);
+		IdemTable  *table = idem_table_get(rel, CurrentMemoryContext);
+
+		for (int i = 0; i < table->nbindings; i++)
+		{
+			IdemBinding *binding = &table->bindings[i];
+
+			if (binding->child || strcmp(binding->machine, machine) != 0 ||
+				strcmp(NameStr(binding->column_name),
+					   NameStr(bound->column)) != 0)
+				continue;
+			if (!binding->history)
+				ereport(ERROR,
+						(errcode(ERRCODE_IDEM_MISUSE),
+						 errmsg("machine \"%s\" cannot have a transition after some time",
+								machine),
+						 errdetail("Table %s is bound to it without history.",
+								   idem_bound_name(bound->relid)),
+						 errhint("Detach the table and attach it with history => true."),
+						 errhidestmt(true)));
+			idem_timers_expect_of(bound->relid, machine, binding->tag);
+		}
+		table_close(rel, NoLock);
+	}
+}
+
+/*
+ * Writes definitions without leaving notes.
+ */
+void
+idem_timers_expect_later(void (*work) (void *), void *arg)
+{
+	bool		outer = expecting_later;
+
+	PG_TRY();
+	{
+		expecting_later = true;
+		work(arg);
+	}
+	PG_FINALLY();
+	{
+		expecting_later = outer;
+	}
+	PG_END_TRY();
+}
+
+/*
+ * Forgets the timers of a binding that goes, whose table is locked.
+ */
+void
+idem_timers_forget(Oid relid, const char *tag)
+{
+	static SPIPlanPtr plan = NULL;
+	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID};
+	Datum		args[3];
+
+	args[0] = CStringGetTextDatum(get_namespace_name(get_rel_namespace(relid)));
+	args[1] = CStringGetTextDatum(get_rel_name(relid));
+	args[2] = CStringGetTextDatum(tag);
+	SPI_connect();
+	idem_timers_execute(&plan, forget_statement, lengthof(types), types, args);
+	SPI_finish();
+}
+
+/*
+ * Whether the row has another timer for the event, of a later stay.
+ */
+bool
+idem_timer_is_outdated(Datum schema, Datum table, const char *tag,
+					   int64 row_hash, Jsonb *row_key, const char *event,
+					   TimestampTz since)
+{
+	static SPIPlanPtr plan = NULL;
+	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, INT8OID, JSONBOID,
+	TEXTOID, TIMESTAMPTZOID};
+	Datum		args[7];
+
+	args[0] = schema;
+	args[1] = table;
+	args[2] = CStringGetTextDatum(tag);
+	args[3] = Int64GetDatum(row_hash);
+	args[4] = JsonbPGetDatum(row_key);
+	args[5] = CStringGetTextDatum(event);
+	args[6] = TimestampTzGetDatum(since);
+	idem_timers_execute(&plan, outdated_statement, lengthof(types), types,
+						args);
+	return SPI_processed > 0;
+}
+
+/* what a look at one table needs */
+typedef struct Fill
+{
+	const IdemBinding *binding;
+	const IdemMachine *machine;
+	IdemTarget *key;			/* as idem.history has it */
+	IdemTarget *whole_key;
+	Datum		args[NARGS];
+	ArrayBuildState *lists[NLISTS];
+}			Fill;
+
+/*
+ * The names of the states that timed rules leave, as a text[]; 0 if there is
+ * none.
+ */
+static Datum
+fill_states(const IdemMachine *machine)
+{
+	ArrayBuildState *states = NULL;
+
+	for (int i = 0; i < machine->nstates; i++)
+	{
+		const IdemRule *const *rules;
+		int			nrules = idem_machine_rules(machine, i, &rules);
+		bool		timed = false;
+
+		for (int j = 0; j < nrules; j++)
+			timed |= rules[j]->timed;
+		if (timed)
+			states = accumArrayResult(states,
+									  CStringGetTextDatum(machine->states[i].name),
+									  false, TEXTOID, CurrentMemoryContext);
+	}
+	return states != NULL ? makeArrayResult(states, CurrentMemoryContext) : 0;
+}
+
+/*
+ * The statement that finds the rows.  States are compared as text, since a
+ * machine may have names that are no values of the column's type.
+ */
+static char *
+fill_statement_text(const Fill * fill)
+{
+	const IdemTarget *target = fill->whole_key;
+	const IdemBinding *binding = fill->binding;
+	Oid			collation;
+	Oid			type;
+	int32		typmod;
+	StringInfoData text;
+
+	get_atttypetypmodcoll(target->relid, binding->column, &type, &typmod,
+						  &collation);
+	initStringInfo(&text);
+	appendStringInfo(&text, "SELECT t.%s",
+					 quote_identifier(NameStr(binding->column_name)));
+	for (int i = 0; i < target->nkeys; i++)
+		appendStringInfo(&text, ", t.%s",
+						 quote_identifier(target->columns[i]));
+	appendStringInfo(&text, " FROM %s%s AS t WHERE t.%s::pg_catalog.text%s"
+					 " OPERATOR(pg_catalog.=) ANY ($1)",
+					 target->only ? "ONLY " : "", target->name,
+					 quote_identifier(NameStr(binding->column_name)),
+					 OidIsValid(collation) &&
+					 !get_collation_isdeterministic(collation) ?
+					 " COLLATE pg_catalog.\"C\"" : "");
+	return text.data;
+}
+
+/*
+ * A row that was found, in the memory of its batch.
+ */
+static void
+fill_add(Fill * fill, HeapTuple tuple, TupleDesc desc)
+{
+	Datum		values[IDEM_TARGET_MAXKEYS];
+	Datum		items[NLISTS];
+	Jsonb	   *whole_key;
+	Jsonb	   *row_key;
+	Datum		value;
+	bool		isnull;
+	int			state;
+	const IdemRule *const *rules;
+	int			nrules;
+
+	value = SPI_getbinval(tuple, desc, 1, &isnull);
+	state = idem_binding_state(fill->binding, fill->machine, value, isnull);
+	if (state < 0)
+		return;
+	for (int i = 0; i < fill->whole_key->nkeys; i++)
+		values[i] = SPI_getbinval(tuple, desc, i + 2, &isnull);
+	row_key = whole_key = idem_target_print(fill->whole_key, values);
+	if (fill->key != fill->whole_key)
+	{
+		for (int i = 0, n = 0; n < fill->key->nkeys; i++)
+		{
+			if (fill->key->attnums[n] == fill->whole_key->attnums[i])
+				values[n++] = values[i];
+		}
+		row_key = idem_target_print(fill->key, values);
+	}
+	items[LIST_HASHES] = Int64GetDatum(idem_history_hash(fill->key, values,
+														 row_key));
+	items[LIST_KEYS] = JsonbPGetDatum(whole_key);
+	items[LIST_ROW_KEYS] = JsonbPGetDatum(row_key);
+	items[LIST_STATES] =
+		CStringGetTextDatum(fill->machine->states[state].name);
+
+	nrules = idem_machine_rules(fill->machine, state, &rules);
+	for (int i = 0; i < nrules; i++)
+	{
+		if (idem_timer_rule(fill->machine, state,
+							rules[i]->event) != rules[i])
+			continue;
+		items[LIST_EVENTS] = CStringGetTextDatum(rules[i]->event);
+		items[LIST_AFTERS] = IntervalPGetDatum(&rules[i]->after);
+		for (int j = 0; j < NLISTS; j++)
+			fill->lists[j] = accumArrayResult(fill->lists[j], items[j], false,
+											  list_types[j],
+											  CurrentMemoryContext);
+	}
+}
+
+/*
+ * Writes what is in the lists.
+ */
+static void
+fill_write(Fill * fill)
+{
+	static SPIPlanPtr sooner_plan = NULL;
+	static SPIPlanPtr fill_plan = NULL;
+	Oid			types[NARGS] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID,
+	TIMESTAMPTZOID,[NARGS - 1] = TEXTOID};
+
+	if (fill->lists[0] == NULL)
+		return;
+	for (int i = 0; i < NLISTS; i++)
+	{
+		types[FIRST_LIST + i] = get_array_type(list_types[i]);
+		fill->args[FIRST_LIST + i] = makeArrayResult(fill->lists[i],
+													 CurrentMemoryContext);
+		fill->lists[i] = NULL;
+	}
+	idem_timers_execute(&sooner_plan, sooner_statement, NARGS, types,
+						fill->args);
+	idem_timers_execute(&fill_plan, fill_statement, NARGS, types, fill->args);
+}
+
+/*
+ * Looks at a table, as its owner, while connected to SPI.
+ */
+void
+idem_timers_fill(Relation rel, const IdemBinding *binding,
+				 const IdemMachine *machine, Datum schema, Datum table,
+				 TimestampTz since)
+{
+	Fill		fill = {.binding = binding,.machine = machine};
+	Datum		states = fill_states(machine);
+	Oid			types[] = {TEXTARRAYOID};
+	SPIPlanPtr	plan;
+	Portal		portal;
+	MemoryContext batch;
+	uint64		n;
+
+	if (states == 0)
+		return;
+	fill.whole_key = idem_target_open(RelationGetRelid(rel), AccessShareLock);
+	fill.key = idem_history_key(fill.whole_key, binding->table);
+	fill.args[0] = schema;
+	fill.args[1] = table;
+	fill.args[2] = CStringGetTextDatum(binding->tag);
+	fill.args[3] = CStringGetTextDatum(machine->name);
+	fill.args[4] = TimestampTzGetDatum(since);
+	fill.args[NARGS - 1] =
+		CStringGetTextDatum(NameStr(binding->column_name));
+
+	plan = SPI_prepare(fill_statement_text(&fill), 1, types);
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s",
+			 SPI_result_code_string(SPI_result));
+	portal = SPI_cursor_open(NULL, plan, &states, NULL, false);
+	batch = AllocSetContextCreate(CurrentMemoryContext, "idem timers",
+								  ALLOCSET_DEFAULT_SIZES);
+	do
+	{
+		MemoryContext caller;
+
+		CHECK_FOR_INTERRUPTS();
+		SPI_cursor_fetch(portal, true, BATCH_ROWS);
+		n = SPI_processed;
+		caller = MemoryContextSwitchTo(batch);
+		for (uint64 i = 0; i < n; i++)
+			fill_add(&fill, SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
+		SPI_freetuptable(SPI_tuptable);
+		fill_write(&fill);
+		MemoryContextSwitchTo(caller);
+		MemoryContextReset(batch);
+	} while (n > 0);
+	SPI_cursor_close(portal);
+}
