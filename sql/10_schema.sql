@@ -37,3 +37,28 @@ $$;
 
 CREATE SCHEMA idem;
 COMMENT ON SCHEMA idem IS 'tables and views of extension idem';
+
+-- The library's version beside that of the objects.  A server that preloaded
+-- the library of a former version has no such function in it.
+DO $$
+BEGIN
+	CREATE FUNCTION idem_version()
+		RETURNS pg_catalog.text
+		LANGUAGE C VOLATILE STRICT PARALLEL SAFE
+		AS 'MODULE_PATHNAME', 'idem_version';
+EXCEPTION WHEN undefined_function THEN
+	RAISE EXCEPTION 'the library of extension "idem" that is loaded is older than version 1.1.0'
+		USING ERRCODE = 'ID500',
+		DETAIL = 'The objects of version 1.1.0 need a library of the same version.',
+		HINT = 'Connect again to load the library that is installed; restart the server if "idem" is preloaded; install version 1.1.0 if it is not on this server.';
+END
+$$;
+COMMENT ON FUNCTION idem_version() IS
+'The version of the library that this session has loaded.';
+
+CREATE VIEW idem.version AS
+	SELECT idem_version() AS library, e.extversion AS objects
+	FROM pg_catalog.pg_extension AS e
+	WHERE e.extname OPERATOR(pg_catalog.=) 'idem';
+COMMENT ON VIEW idem.version IS
+'The versions of the library and of the objects in this database. Where they differ, every verb and trigger is refused.';

@@ -13,7 +13,7 @@ CREATE FUNCTION idem_grant(role pg_catalog.name, level pg_catalog.text DEFAULT '
 AS $$
 DECLARE
 	app CONSTANT text[] := ARRAY[
-		'idem_key', 'idem_claim', 'idem_claim_key', 'idem_complete',
+		'idem_version', 'idem_key', 'idem_claim', 'idem_claim_key', 'idem_complete',
 		'idem_fail', 'idem_retry', 'idem_release', 'idem_renew', 'idem_step',
 		'idem_unfinished', 'idem_lookup', 'idem_once', 'idem_once_many',
 		'idem_canonical', 'idem_fingerprint', 'idem_child',
@@ -42,7 +42,7 @@ DECLARE
 		'idem_lease_acquired', 'idem_lease_renewed',
 		'idem_fired', 'idem_fired_row'];
 	readable CONSTANT text[] := ARRAY[
-		'held', 'scope', 'binding', 'history', 'dwell', 'timer', 'lease_held', 'branch'];
+		'held', 'scope', 'binding', 'history', 'dwell', 'timer', 'lease_held', 'branch', 'version'];
 	writable CONSTANT text[] := ARRAY[
 		'machine', 'state', 'transition'];
 	name text;

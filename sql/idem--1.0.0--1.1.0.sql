@@ -16,6 +16,33 @@
 \echo Use "ALTER EXTENSION idem UPDATE" to load this file. \quit
 
 
+-- The library's version beside that of the objects.  A server that preloaded
+-- the library of a former version has no such function in it.
+DO $$
+BEGIN
+	CREATE FUNCTION idem_version()
+		RETURNS pg_catalog.text
+		LANGUAGE C VOLATILE STRICT PARALLEL SAFE
+		AS 'MODULE_PATHNAME', 'idem_version';
+EXCEPTION WHEN undefined_function THEN
+	RAISE EXCEPTION 'the library of extension "idem" that is loaded is older than version 1.1.0'
+		USING ERRCODE = 'ID500',
+		DETAIL = 'The objects of version 1.1.0 need a library of the same version.',
+		HINT = 'Connect again to load the library that is installed; restart the server if "idem" is preloaded; install version 1.1.0 if it is not on this server.';
+END
+$$;
+COMMENT ON FUNCTION idem_version() IS
+'The version of the library that this session has loaded.';
+
+CREATE VIEW idem.version AS
+	SELECT idem_version() AS library, e.extversion AS objects
+	FROM pg_catalog.pg_extension AS e
+	WHERE e.extname OPERATOR(pg_catalog.=) 'idem';
+COMMENT ON VIEW idem.version IS
+'The versions of the library and of the objects in this database. Where they differ, every verb and trigger is refused.';
+
+
+
 -- Registry: 20_fingerprint, 30_registry, 40_call, 45_once_table
 
 
@@ -33,6 +60,102 @@ COMMENT ON FUNCTION idem_tick(pg_catalog.int4) IS
 
 
 -- Roles: idem_grant and idem_revoke of 90_grants
+
+CREATE OR REPLACE FUNCTION idem_grant(role pg_catalog.name, level pg_catalog.text DEFAULT 'app')
+	RETURNS pg_catalog.bool
+	LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+	SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	app CONSTANT text[] := ARRAY[
+		'idem_version', 'idem_key', 'idem_claim', 'idem_claim_key', 'idem_complete',
+		'idem_fail', 'idem_retry', 'idem_release', 'idem_renew', 'idem_step',
+		'idem_unfinished', 'idem_lookup', 'idem_once', 'idem_once_many',
+		'idem_canonical', 'idem_fingerprint', 'idem_child',
+		'idem_call', 'idem_twin', 'idem_twin_value', 'idem_wrap', 'idem_window',
+		'idem_token_issue', 'idem_token_use', 'idem_token_peek',
+		'idem_branch',
+		'idem_update', 'idem_delete',
+		'idem_diagram', 'idem_lint',
+		'idem_history', 'idem_fire', 'idem_try_fire', 'idem_fire_many',
+		'idem_allowed', 'idem_why_not',
+		'idem_lease_acquire', 'idem_lease_renew', 'idem_lease_release',
+		'idem_lease_guard'];
+	operator CONSTANT text[] := ARRAY[
+		'idem_forget', 'idem_reopen', 'idem_import', 'idem_import_many',
+		'idem_fence_advance', 'idem_sweep',
+		'idem_define', 'idem_export',
+		'idem_attach', 'idem_detach', 'idem_verify', 'idem_guard', 'idem_not_initial', 'idem_each_row',
+		'idem_history_changed', 'idem_tick',
+		'idem_attach_once', 'idem_detach_once', 'idem_once_row',
+		'idem_attach_version', 'idem_detach_version', 'idem_rowversion',
+		'idem_lease_break', 'idem_attach_fence', 'idem_detach_fence',
+		'idem_fence_check',
+		'idem_stats', 'idem_stats_reset', 'idem_refusals', 'idem_sweep_progress'];
+	types CONSTANT text[] := ARRAY[
+		'idem_claimed', 'idem_windowed', 'idem_inserted', 'idem_versioned',
+		'idem_lease_acquired', 'idem_lease_renewed',
+		'idem_fired', 'idem_fired_row'];
+	readable CONSTANT text[] := ARRAY[
+		'held', 'scope', 'binding', 'history', 'dwell', 'timer', 'lease_held', 'branch', 'version'];
+	writable CONSTANT text[] := ARRAY[
+		'machine', 'state', 'transition'];
+	name text;
+	target regnamespace;
+	statement text;
+BEGIN
+	IF level IS NULL OR level NOT IN ('app', 'operator') THEN
+		RAISE EXCEPTION 'invalid value for argument "level"'
+			USING ERRCODE = 'ID400',
+			HINT = 'Available levels are "app" and "operator".';
+	END IF;
+	IF role IS NULL THEN
+		RAISE EXCEPTION 'argument "role" is missing' USING ERRCODE = 'ID400';
+	END IF;
+	-- GRANT would take "public" for everybody
+	IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
+		RAISE EXCEPTION 'role "%" does not exist', role
+			USING ERRCODE = 'undefined_object',
+			HINT = CASE WHEN lower(role) = 'public'
+				THEN 'idem is not granted to everybody: name a role.'
+				ELSE 'Its name is taken literally, without quotes; upper case counts.' END;
+	END IF;
+
+	SELECT extnamespace INTO target FROM pg_extension WHERE extname = 'idem';
+	IF NOT has_schema_privilege(role, target, 'USAGE') THEN
+		EXECUTE format('GRANT USAGE ON SCHEMA %s TO %I', target, role);
+	END IF;
+
+	FOR statement IN
+		SELECT format('GRANT EXECUTE ON FUNCTION %s TO %I',
+				p.oid::regprocedure, role)
+		FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid
+		WHERE d.classid = 'pg_proc'::regclass
+			AND d.refclassid = 'pg_extension'::regclass
+			AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idem')
+			AND d.deptype = 'e'
+			AND (p.proname = ANY (app)
+				OR level = 'operator' AND p.proname = ANY (operator))
+	LOOP
+		EXECUTE statement;
+	END LOOP;
+	FOREACH name IN ARRAY types LOOP
+		EXECUTE format('GRANT USAGE ON TYPE %s.%I TO %I', target, name, role);
+	END LOOP;
+
+	IF level = 'operator' THEN
+		EXECUTE format('GRANT USAGE ON SCHEMA idem TO %I', role);
+		FOREACH name IN ARRAY readable LOOP
+			EXECUTE format('GRANT SELECT ON idem.%I TO %I', name, role);
+		END LOOP;
+		FOREACH name IN ARRAY writable LOOP
+			EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON idem.%I TO %I',
+				name, role);
+		END LOOP;
+	END IF;
+	RETURN true;
+END
+$$;
 
 
 -- What is new belongs to the installing role, as after an installation.  New is

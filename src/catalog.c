@@ -31,6 +31,7 @@
 
 #include "catalog.h"
 #include "errors.h"
+#include "release.h"
 
 PG_FUNCTION_INFO_V1(idem_catalog_changed);
 
@@ -89,11 +90,13 @@ idem_catalog_init(void)
 
 /*
  * The OID of one of idem's relations.  An ERROR if it is not there, which only
- * the owner of schema "idem" can bring about.
+ * the owner of schema "idem" can bring about, or is not of this library's
+ * version.
  */
 Oid
 idem_catalog_relation(IdemRelation which)
 {
+	idem_release_require();
 	if (!relation_valid[which])
 	{
 		Oid			namespace = get_namespace_oid("idem", true);

@@ -20,6 +20,7 @@
 #include "guc.h"
 #include "history.h"
 #include "taken.h"
+#include "release.h"
 #include "rowversion.h"
 #include "stats.h"
 #include "target.h"
@@ -31,6 +32,7 @@ void
 _PG_init(void)
 {
 	idem_guc_define();
+	idem_release_init();
 	idem_catalog_init();
 	idem_claims_init();
 	idem_binding_init();

@@ -48,6 +48,7 @@
 
 #include "errors.h"
 #include "pin.h"
+#include "release.h"
 #include "rowversion.h"
 #include "stats.h"
 
@@ -364,6 +365,8 @@ rowversion_begin(FunctionCallInfo fcinfo)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("idem_rowversion() must be fired before UPDATE for each row")));
+
+	idem_release_require();
 
 	caller = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
 	check = palloc0(sizeof(VersionCheck));

@@ -20,7 +20,6 @@
 
 #include "access/xact.h"
 #include "commands/dbcommands.h"
-#include "commands/extension.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -35,6 +34,7 @@
 #include "catalog.h"
 #include "compat.h"
 #include "guc.h"
+#include "release.h"
 #include "sweep.h"
 #include "tick.h"
 #include "worker.h"
@@ -125,7 +125,7 @@ worker_batch(Batch batch, int64 *n)
 	StartTransactionCommand();
 	go_on = idem_launcher_lock_database(MyDatabaseId);
 	if (go_on && batch == BATCH_CHECK)
-		*n = OidIsValid(get_extension_oid("idem", true)) ? 1 : 0;
+		*n = idem_release_look(WARNING) ? 1 : 0;
 	else if (go_on)
 	{
 		pgstat_report_activity(STATE_RUNNING, batch == BATCH_TICK ?

@@ -32,7 +32,7 @@ END $$;
 -- The verbs of each level.
 CREATE TEMP TABLE verbs (level text, name text);
 INSERT INTO verbs
-SELECT 'app', unnest(ARRAY['idem_key', 'idem_claim', 'idem_claim_key', 'idem_complete', 'idem_fail',
+SELECT 'app', unnest(ARRAY['idem_version', 'idem_key', 'idem_claim', 'idem_claim_key', 'idem_complete', 'idem_fail',
 	'idem_retry', 'idem_release', 'idem_renew', 'idem_step', 'idem_lookup',
 	'idem_once', 'idem_once_many', 'idem_unfinished', 'idem_canonical',
 	'idem_fingerprint', 'idem_child', 'idem_call', 'idem_twin', 'idem_twin_value', 'idem_wrap', 'idem_window',

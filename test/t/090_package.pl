@@ -77,6 +77,8 @@ is($meta->{version}, $version, 'META has the version of the control file');
 is($meta->{provides}{idem}{version}, $version, 'so does what it provides');
 like(slurp_file("$top/debian/changelog"), qr/\Aidem \(\Q$version\E\)/, 'so does debian/changelog');
 like(slurp_file("$top/CHANGELOG.md"), qr/^## \Q$version\E /m, 'and CHANGELOG.md');
+like(slurp_file("$top/src/release.h"), qr/^#define IDEM_VERSION "\Q$version\E"$/m, 'and the library');
+
 
 # a released script never changes: databases that have it are updated from it
 my %released = ('1.0.0' => 'c7754941dbf355f0a65f04172c7dda09d2977a221db675478c8fa88219244d7a');
