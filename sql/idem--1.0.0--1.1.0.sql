@@ -160,7 +160,8 @@ $$;
 
 -- What is new belongs to the installing role, as after an installation.  New is
 -- a function or type without privileges of the installer, and a relation of
--- the superuser who runs this.
+-- the superuser who runs this.  Owners come first: who granted is remembered
+-- for pg_dump.
 
 DO $$
 DECLARE
@@ -208,10 +209,10 @@ BEGIN
 				DETAIL = 'Names that begin with "idem_" belong to the extension.',
 				HINT = 'Remove or rename it, then update again.';
 		END IF;
+		EXECUTE format('ALTER FUNCTION %s OWNER TO %I', object.name, maker);
 		EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', object.name);
 		EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I WITH GRANT OPTION',
 			object.name, installer);
-		EXECUTE format('ALTER FUNCTION %s OWNER TO %I', object.name, maker);
 	END LOOP;
 
 	FOR object IN
@@ -225,10 +226,10 @@ BEGIN
 				SELECT FROM aclexplode(t.typacl) a JOIN pg_roles r ON r.oid = a.grantee
 				WHERE r.rolname = installer))
 	LOOP
+		EXECUTE format('ALTER TYPE %s OWNER TO %I', object.name, maker);
 		EXECUTE format('REVOKE ALL ON TYPE %s FROM PUBLIC', object.name);
 		EXECUTE format('GRANT USAGE ON TYPE %s TO %I WITH GRANT OPTION',
 			object.name, installer);
-		EXECUTE format('ALTER TYPE %s OWNER TO %I', object.name, maker);
 	END LOOP;
 
 	FOR object IN

@@ -88,15 +88,9 @@ idem_catalog_init(void)
 	CacheRegisterRelcacheCallback(catalog_relation_changed, (Datum) 0);
 }
 
-/*
- * The OID of one of idem's relations.  An ERROR if it is not there, which only
- * the owner of schema "idem" can bring about, or is not of this library's
- * version.
- */
-Oid
-idem_catalog_relation(IdemRelation which)
+static Oid
+catalog_find(IdemRelation which)
 {
-	idem_release_require();
 	if (!relation_valid[which])
 	{
 		Oid			namespace = get_namespace_oid("idem", true);
@@ -114,6 +108,18 @@ idem_catalog_relation(IdemRelation which)
 		relation_valid[which] = true;
 	}
 	return relation_oids[which];
+}
+
+/*
+ * The OID of one of idem's relations.  An ERROR if it is not there, which only
+ * the owner of schema "idem" can bring about, or is not of this library's
+ * version.
+ */
+Oid
+idem_catalog_relation(IdemRelation which)
+{
+	idem_release_require();
+	return catalog_find(which);
 }
 
 /*
@@ -239,7 +245,8 @@ idem_catalog_check_idle(Relation root, LOCKMODE lockmode, const char *function)
  *
  * Tells every session that a relation of idem's changed: the one that is named
  * in schema "idem", or the trigger's own.  For each row, since the apply worker
- * of logical replication fires no trigger for a statement.
+ * of logical replication fires no trigger for a statement.  Whatever the
+ * versions are: to tell is never wrong.
  */
 Datum
 idem_catalog_changed(PG_FUNCTION_ARGS)
@@ -261,7 +268,7 @@ idem_catalog_changed(PG_FUNCTION_ARGS)
 		for (int i = 0; i < IDEM_NRELATIONS; i++)
 		{
 			if (strcmp(relation_names[i], trigdata->tg_trigger->tgargs[0]) == 0)
-				CacheInvalidateRelcacheByRelid(idem_catalog_relation(i));
+				CacheInvalidateRelcacheByRelid(catalog_find(i));
 		}
 	return PointerGetDatum(NULL);
 }

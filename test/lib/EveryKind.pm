@@ -2,7 +2,8 @@
 # that move it: pg_upgrade, dumps, standbys
 #
 # fill_every_kind() makes it, every_row() is all that must arrive, and
-# every_kind_goes_on() uses each of them there.
+# every_kind_goes_on() uses each of them there.  fill_former() makes one as a
+# former version left it.
 
 package EveryKind;
 
@@ -10,10 +11,21 @@ use strict;
 use warnings;
 
 use Exporter 'import';
+use File::Basename;
 use IdemTest;
+use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(fill_every_kind every_row every_kind_goes_on);
+our @EXPORT = qw(fill_every_kind fill_former %former_databases every_row every_kind_goes_on);
+
+# What the rows of test/lib/database-VERSION.sql do not tell, as fill_every_kind()
+# returned it.
+our %former_databases = (
+	'1.0.0' => {
+		fresh => '7jM1JWl9k9RrK0WmA6hHOi4U4Ehc-LqEEyij1qkex7w',
+		used => 'JLNp2Mlqkl9grK381zb3auZ5XFu5v4uixD7zUCi541A',
+		highest => 3
+	});
 
 # As a role that may install idem in an empty database.  Returns what the rows
 # do not tell: the tokens, and the highest fence.
@@ -76,6 +88,27 @@ SELECT max(fence) FROM (SELECT fence FROM idem.key UNION ALL SELECT fence FROM i
 EOT
 
 	return { fresh => $fresh, used => $used, highest => $highest };
+}
+
+# Loads what a database of a former version had, and some objects of users that
+# depend on idem's, into one that has the extension in a schema.  Its own roles
+# are regress_idem_owner, _app and _reader.  Where the extension is of that
+# version too, this library's triggers would refuse the rows, so a superuser
+# loads them.
+sub fill_former
+{
+	my ($node, $by, $db, $version, $schema) = @_;
+	my $dump = slurp_file(dirname(__FILE__) . "/database-$version.sql");
+	my $file = "$PostgreSQL::Test::Utils::tmp_check/former_$db.sql";
+
+	(my $q = $schema) =~ s/"/""/g;
+	$dump = "SET session_replication_role = replica;\n$dump" if $by ne 'regress_idem_owner';
+	$dump =~ s/\bpublic\.idem_/"$q".idem_/g if $schema ne 'public';
+	append_to_file($file, qq{$dump\nGRANT USAGE ON SCHEMA "$q" TO regress_idem_app;\n});
+	$node->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-o', "$file.out", '-U', $by, '-f', $file, $node->connstr($db) ],
+		"$db: filled as $version was");
+	unlink $file, "$file.out";
+	return $former_databases{$version};
 }
 
 # Every row of every table, sequences, bindings, triggers, grants.

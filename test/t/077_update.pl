@@ -19,48 +19,31 @@ use Test::More;
 
 my $node = idem_node('update');
 my $owner = 'regress_idem_owner';
+my $admin = 'regress_idem_admin';
 my ($version) = slurp_file("$FindBin::RealBin/../../idem.control") =~ /^default_version *= *'(.*)'$/m;
-my %former = (
-	'1.0.0' => {
-		fresh => '7jM1JWl9k9RrK0WmA6hHOi4U4Ehc-LqEEyij1qkex7w',
-		used => 'JLNp2Mlqkl9grK381zb3auZ5XFu5v4uixD7zUCi541A',
-		highest => 3
-	});
 my $tmp = $PostgreSQL::Test::Utils::tmp_check;
 
 $node->safe_psql('postgres', <<"EOT");
 CREATE ROLE $owner LOGIN;
 CREATE ROLE regress_idem_app LOGIN;
 CREATE ROLE regress_idem_reader;
-CREATE ROLE regress_idem_admin LOGIN SUPERUSER;
+CREATE ROLE $admin LOGIN SUPERUSER;
 EOT
 
-# A database whose extension was made by "installer", or an empty one.
+# A database with the extension.
 sub made
 {
 	my ($db, $installer, $schema, $what) = @_;
 
 	(my $q = $schema) =~ s/"/""/g;
 	$node->safe_psql('postgres', "CREATE DATABASE $db OWNER $owner TEMPLATE template0");
-	$node->safe_psql($db, qq{CREATE SCHEMA "$q" AUTHORIZATION $owner}) if $schema ne 'public';
+	run_as($node, $owner, $db, qq{CREATE SCHEMA "$q"}) if $schema ne 'public';
 	run_as($node, $installer, $db, qq{CREATE EXTENSION idem SCHEMA "$q" $what});
+	run_as($node, $owner, $db, qq{ALTER DATABASE $db SET search_path = public, "$q"});
 	return $db;
 }
 
-# Loads what a database of a former version had, into one that has that version.
-sub filled
-{
-	my ($db, $old, $schema) = @_;
-	my $dump = slurp_file("$FindBin::RealBin/../lib/database-$old.sql");
-
-	(my $q = $schema) =~ s/"/""/g;
-	$dump =~ s/\bpublic\.idem_/"$q".idem_/g if $schema ne 'public';
-	append_to_file("$tmp/$db.sql", $dump);
-	$node->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-o', "$tmp/$db.out", '-U', $owner, '-f', "$tmp/$db.sql", $node->connstr($db) ],
-		"$db: loaded");
-	return;
-}
-
+# Lines that only one of two texts has.
 sub difference
 {
 	my ($got, $expected) = @_;
@@ -68,24 +51,97 @@ sub difference
 	my %expected = map { $_ => 1 } split /\n/, $expected;
 
 	return join "\n",
-	  (map { "only updated: $_" } grep { !$expected{$_} } sort keys %got),
-	  (map { "only fresh: $_" } grep { !$got{$_} } sort keys %expected);
+	  (map { "only here: $_" } grep { !$expected{$_} } sort keys %got),
+	  (map { "only there: $_" } grep { !$got{$_} } sort keys %expected);
+}
+
+# What users have in idem's tables, and what they granted, but for the version
+# and the functions that are new.
+sub theirs
+{
+	my ($db, $before) = @_;
+	my $rows = every_row($node, $owner, $db);
+	my %known = map { /^grant\|(\S+)/ ? ($1 => 1) : () } split /\n/, $before // $rows;
+
+	return join "\n", grep { !/^extension\|/ && (!/^grant\|(\S+)/ || $known{$1}) } split /\n/, $rows;
 }
 
 my $n = 0;
-foreach my $old (sort keys %former)
+foreach my $old (sort keys %former_databases)
 {
-	# The catalogs are equal: whoever installed, and wherever.
-	foreach my $case ([ $owner, 'public' ], [ $owner, 'we"ird' ], [ $owner, 'x y' ], [ 'regress_idem_admin', 'a$b' ])
+	# The catalogs are equal, whoever installed it, and wherever.
+	foreach my $case ([ $owner, 'public' ], [ $owner, 'we"ird' ], [ $owner, 'x y' ], [ $admin, 'a$b' ])
 	{
 		my ($installer, $schema) = @$case;
 		my $fresh = made('fresh' . ++$n, $installer, $schema, '');
-		my $updated = made('updated' . $n, $installer, $schema, "VERSION '$old'");
+		my $updated = made("updated$n", $installer, $schema, "VERSION '$old'");
 
 		run_as($node, $installer, $updated, 'ALTER EXTENSION idem UPDATE');
 		is(difference(extension_catalog($node, $updated), extension_catalog($node, $fresh)), '',
-			"$old by $installer in schema $schema: the updated catalog equals the fresh one");
+			"$old by $installer in schema $schema: the catalog is that of a fresh installation");
 	}
+
+	# Rows, triggers, grants, views of users.
+	foreach my $case ([ 'public', $owner ], [ 'we"ird', $admin ])
+	{
+		my ($schema, $by) = @$case;
+		my $db = made('filled' . ++$n, $owner, $schema, "VERSION '$old'");
+		my $name = "$old in schema $schema, updated by $by";
+		my $filled = fill_former($node, $admin, $db, $old, $schema);
+		my $before = theirs($db);
+
+		run_as($node, $by, $db, 'ALTER EXTENSION idem UPDATE');
+		is(difference(theirs($db, $before), $before), '', "$name: rows, sequences, triggers, grants are what they were");
+
+		# A dump of the former version, restored where the new one is the default.
+		my $restored = made("restored$n", $owner, $schema, '');
+		fill_former($node, $owner, $restored, $old, $schema);
+		is($node->safe_psql($restored, 'SELECT objects FROM idem.version'), $version, "$name: a dump is restored as $version");
+		is(difference(theirs($restored, $before), $before), '', "$name: with all that it had");
+		is(difference(extension_catalog($node, $db), extension_catalog($node, $restored)), '',
+			"$name: the catalogs of the two are equal, grants included");
+		foreach my $which ($db, $restored)
+		{
+			$node->command_ok([ 'pg_dump', '--schema-only', '-U', $owner, '-f', "$tmp/$which.sql", $node->connstr($which) ], "$which: dumped");
+		}
+		is(difference(map { slurp_file("$tmp/$_.sql") =~ s/^\\(un)?restrict .*\n//mgr } $db, $restored), '', "$name: so are their dumps");
+		every_kind_goes_on($node, $owner, $restored, $filled, "$name: the dump");
+
+		is(run_as($node, 'regress_idem_app', $db, q{SELECT outcome FROM idem_claim('by app', lease => '1 h', scope => 'pay')}),
+			'claimed', "$name: a grant counts");
+		is(errcode($node, $db, 'SELECT idem_version()', extra_params => [ '-U', 'regress_idem_app' ]), '42501',
+			"$name: but not for what is new");
+		run_as($node, $owner, $db, q{SELECT idem_grant('regress_idem_app'); DELETE FROM idem.key WHERE key = 'by app'});
+		is(run_as($node, 'regress_idem_app', $db, 'SELECT idem_version()'), $version, "$name: until it is granted again");
+
+		is(run_as($node, $owner, $db, <<'EOT'), "t\nleased\n2\njob\n1\nid409", "$name: views and functions of users work");
+SELECT claim_once('theirs');
+SELECT key FROM busy WHERE scope = 'pay';
+SELECT count(*) FROM moved WHERE table_name = 'orders' AND event = 'submit' OR event IS NULL AND table_name = 'parts';
+SELECT name FROM leases;
+SELECT id FROM document WHERE idem_fingerprint(body) = idem_fingerprint('{"a": 1.0}');
+DO $$ BEGIN
+	UPDATE orders SET state = 'approved' WHERE id = 2;
+EXCEPTION WHEN SQLSTATE 'ID409' THEN
+	PERFORM set_config('test.told', 'id409', false);
+END $$;
+SELECT current_setting('test.told');
+EOT
+		run_as($node, $owner, $db, q{DELETE FROM idem.key WHERE key = 'theirs'});
+		every_kind_goes_on($node, $owner, $db, $filled, $name);
+	}
+
+	# Names of ours that others have taken since.
+	my $taken = made('taken' . ++$n, $owner, 'public', "VERSION '$old'");
+	foreach my $theirs ('idem_version()', 'idem_version(int)')
+	{
+		run_as($node, $owner, $taken, "CREATE FUNCTION $theirs RETURNS text LANGUAGE sql AS 'SELECT 1::text'");
+		isnt(errcode($node, $taken, 'ALTER EXTENSION idem UPDATE'), 'none', "$old: refused beside a function $theirs");
+		is($node->safe_psql($taken, q{SELECT extversion FROM pg_extension WHERE extname = 'idem'}), $old, "$old: nothing has changed then");
+		run_as($node, $owner, $taken, "DROP FUNCTION $theirs");
+	}
+	run_as($node, $owner, $taken, 'ALTER EXTENSION idem UPDATE; DROP EXTENSION idem; CREATE EXTENSION idem');
+	is($node->safe_psql($taken, "SELECT idem_once('a')"), 't', "$old: updated, dropped and made again");
 }
 
 $node->stop;
