@@ -348,29 +348,29 @@ trigger_comes_between(const Trigger *trigger)
  * somebody's trigger may move a row on before the statement ends.
  */
 static bool
-table_is_each_row(Relation rel)
+table_is_each_row(Relation rel, const TriggerDesc *triggers)
 {
 	if (rel->rd_rel->relkind != RELKIND_RELATION ||
 		rel->rd_tableam != GetHeapamTableAmRoutine() ||
 		rel->rd_rel->relispartition || rel->rd_rel->relhassubclass ||
 		OidIsValid(table_parent(RelationGetRelid(rel))))
 		return true;
-	for (int i = 0; rel->trigdesc != NULL && i < rel->trigdesc->numtriggers; i++)
+	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
 	{
-		if (trigger_comes_between(&rel->trigdesc->triggers[i]))
+		if (trigger_comes_between(&triggers->triggers[i]))
 			return true;
 	}
 	return false;
 }
 
 /*
- * Fills in a binding from its trigger, the i-th of the relation.
+ * Fills in a binding from its trigger, the i-th.
  */
 static void
-binding_read(Relation rel, int i, IdemTable *table, IdemBinding *binding)
+binding_read(Relation rel, const TriggerDesc *desc, int i, IdemTable *table,
+			 IdemBinding *binding)
 {
-	TriggerDesc *desc = rel->trigdesc;
-	Trigger    *trigger = &desc->triggers[i];
+	const Trigger *trigger = &desc->triggers[i];
 	Form_pg_attribute column;
 
 	memset(binding, 0, sizeof(IdemBinding));
@@ -421,13 +421,18 @@ binding_read(Relation rel, int i, IdemTable *table, IdemBinding *binding)
 	}
 }
 
+/*
+ * Reads the triggers from a copy: looking something up can let the relation's
+ * own be read anew.
+ */
 static TableKept *
 table_read(Relation rel)
 {
 	MemoryContext context;
 	MemoryContext former;
 	TableKept  *kept;
-	int			n = rel->trigdesc != NULL ? rel->trigdesc->numtriggers : 0;
+	TriggerDesc *triggers = CopyTriggerDesc(rel->trigdesc);
+	int			n = triggers != NULL ? triggers->numtriggers : 0;
 
 	context = AllocSetContextCreate(CurrentMemoryContext, "idem bindings",
 									ALLOCSET_SMALL_SIZES);
@@ -436,15 +441,15 @@ table_read(Relation rel)
 	kept->table.relid = RelationGetRelid(rel);
 	kept->table.context = kept->pinned.context = context;
 	kept->table.bindings = palloc(Max(n, 1) * sizeof(IdemBinding));
-	kept->table.each_row = table_is_each_row(rel);
+	kept->table.each_row = table_is_each_row(rel, triggers);
 	for (int i = 0; i < n; i++)
 	{
-		const Trigger *trigger = &rel->trigdesc->triggers[i];
+		const Trigger *trigger = &triggers->triggers[i];
 
 		if (trigger_fires(trigger, TRIGGER_TYPE_BEFORE, TRIGGER_TYPE_UPDATE) &&
 			trigger->tgnargs == IDEM_NARGS &&
 			idem_trigger_is_ours(trigger->tgfoid, "idem_guard"))
-			binding_read(rel, i, &kept->table,
+			binding_read(rel, triggers, i, &kept->table,
 						 &kept->table.bindings[kept->table.nbindings++]);
 	}
 	MemoryContextSwitchTo(former);

@@ -35,11 +35,12 @@ detach_drop(Oid relid, const char *tag)
 	Relation	rel = relation_open(relid, NoLock);
 	List	   *names = NIL;
 	ListCell   *lc;
-	int			n = rel->trigdesc != NULL ? rel->trigdesc->numtriggers : 0;
+	TriggerDesc *triggers = CopyTriggerDesc(rel->trigdesc);
+	int			n = triggers != NULL ? triggers->numtriggers : 0;
 
 	for (int i = 0; i < n; i++)
 	{
-		const Trigger *trigger = &rel->trigdesc->triggers[i];
+		const Trigger *trigger = &triggers->triggers[i];
 
 		if (trigger->tgnargs == IDEM_NARGS && !trigger->tgisclone &&
 			strcmp(trigger->tgargs[IDEM_ARG_TAG], tag) == 0 &&
@@ -63,11 +64,12 @@ detach_find_tag(Relation rel, const char *column)
 {
 	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), column);
 	char	   *orphan = NULL;
-	int			n = rel->trigdesc != NULL ? rel->trigdesc->numtriggers : 0;
+	TriggerDesc *triggers = CopyTriggerDesc(rel->trigdesc);
+	int			n = triggers != NULL ? triggers->numtriggers : 0;
 
 	for (int i = 0; i < n; i++)
 	{
-		const Trigger *trigger = &rel->trigdesc->triggers[i];
+		const Trigger *trigger = &triggers->triggers[i];
 		char	   *tag;
 
 		if (trigger->tgnargs != IDEM_NARGS ||

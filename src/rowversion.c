@@ -256,7 +256,7 @@ rowversion_is_later(const Trigger *trigger, const Trigger *ours)
 static bool
 rowversion_read(Relation rel, IdemVersion *version)
 {
-	TriggerDesc *desc = rel->trigdesc;
+	TriggerDesc *desc = CopyTriggerDesc(rel->trigdesc);
 	const Trigger *ours = NULL;
 
 	if (desc == NULL || !desc->trig_update_before_row)

@@ -172,7 +172,7 @@ version_check_column(Relation rel, const char *name)
 static const char *
 version_last_trigger(Relation rel, Oid schema, const char *name)
 {
-	TriggerDesc *desc = rel->trigdesc;
+	TriggerDesc *desc = CopyTriggerDesc(rel->trigdesc);
 
 	for (int i = 0; desc != NULL && i < desc->numtriggers; i++)
 	{
