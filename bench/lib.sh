@@ -65,6 +65,9 @@ cluster_start()
 		min_wal_size = 4GB
 		checkpoint_timeout = 1h
 		jit = off
+		# rounds are short, and a session's first call would load the library;
+		# family "once" has what that takes
+		session_preload_libraries = 'idem'
 	END
 	pg_ctl -D "$work/data" -l "$work/server.log" -w start >/dev/null
 	database_create bench
@@ -175,7 +178,7 @@ tps()
 	shift 3
 	[[ " $* " == *" -t "* ]] && length=
 	ticks=$(server_ticks)
-	PGOPTIONS="-c synchronous_commit=$sync" pgbench -n -M prepared \
+	PGOPTIONS="-c synchronous_commit=$sync ${SESSION_OPTIONS:-}" pgbench -n -M prepared \
 		-c "$clients" -j $((clients > 1 ? 2 : 1)) $length \
 		-D response="$RESPONSE" -f "$work/$name.sql" "$@" \
 		>"$work/pgbench.out" 2>"$work/pgbench.err" || pgbench_failed

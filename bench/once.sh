@@ -1,6 +1,7 @@
 #
 # bench/once.sh
-#	  idem_once() of a new key, against the INSERT that people write.
+#	  idem_once() of a new key, against the INSERT that people write; and sessions
+#	  that connect, do one of them, and end, where the call loads the library.
 #
 
 script once_hand <<'END'
@@ -15,3 +16,6 @@ do
 	compare 'once, new key, sync off' $clients off '>= 1.00' \
 		once_hand once_idem tables_empty
 done
+SESSION_OPTIONS='-c session_preload_libraries=' \
+	compare 'connect, and once, library not preloaded, sync off' 1 off - \
+	once_hand once_idem tables_empty -C

@@ -2,7 +2,8 @@
 # bench/window.sh
 #	  A hit on a window: of a new key, of a key with hits, and one that is refused;
 #	  against one INSERT by hand into a logged and an unlogged table with the same
-#	  primary key.
+#	  primary key.  Both are one prepared statement and one commit; the hit also
+#	  answers a row.
 #
 
 sql "
@@ -26,10 +27,17 @@ script window_hand_unlogged <<END
 INSERT INTO hand_hit_unlogged VALUES ('default', :k, clock_timestamp());
 END
 script window_new <<END
+SELECT (idem_window(:k, '10 s', max => 5)).allowed;
+END
+script window_new_from <<END
 SELECT allowed, retry_after FROM idem_window(:k, '10 s', max => 5);
 END
 # as many hits as leave meanwhile: each row is updated and stays small
 script window_again <<'END'
+\set w random(1, 20000)
+SELECT (idem_window(:w, '1 ms', max => 5)).allowed;
+END
+script window_again_from <<'END'
 \set w random(1, 20000)
 SELECT allowed, retry_after FROM idem_window(:w, '1 ms', max => 5);
 END
@@ -48,6 +56,10 @@ do
 		window_hand window_new window_empty
 	compare 'window: further hits against an INSERT' $clients off '>= 0.90' \
 		window_hand window_again window_empty
+	compare 'window: first hit, FROM idem_window(), against an INSERT' $clients off - \
+		window_hand window_new_from window_empty
+	compare 'window: further hits, FROM idem_window(), against an INSERT' $clients off - \
+		window_hand window_again_from window_empty
 	compare 'window: first hit against an INSERT, unlogged' $clients off - \
 		window_hand_unlogged window_new window_empty
 	compare 'window: further hits against an INSERT, unlogged' $clients off - \

@@ -13,6 +13,10 @@
  * the only thing that it sleeps for and holds, so calls of one branch never
  * wait in a circle by themselves.
  *
+ * Most tries are the first call of their branch.  After some in a row that were,
+ * a session takes the next one for the first as well and inserts without a look;
+ * the primary key finds out where that is wrong, at the price of one dead row.
+ *
  * A branch that was tried and neither confirmed nor cancelled is kept for
  * ever: without its row a cancel would be taken for one without a try, and
  * what the try did would stay.
@@ -95,6 +99,9 @@ static const char *const verdict_names[] = {
 	[BRANCH_SUSPENDED] = "suspended"
 };
 
+/* tries in a row that were the first call of their branch */
+static int	new_in_a_row = 0;
+
 static void
 branch_check_name(text *name, const char *what)
 {
@@ -143,14 +150,15 @@ branch_parse_op(text *op)
 
 /*
  * The row of the branch.  False if there is none that counts; then it is filled
- * as an empty one, and "there" says whether an expired one is in the way.
+ * as an empty one, and "there" says whether an expired one is in the way.  With
+ * "presume" there is none, as far as we know.
  */
 static bool
-branch_read(IdemDirect *table, const Datum *key, bool sure, TimestampTz now,
-			BranchRow *row, bool *there)
+branch_read(IdemDirect *table, const Datum *key, bool presume, bool sure,
+			TimestampTz now, BranchRow *row, bool *there)
 {
-	HeapTuple	tuple = idem_direct_probe(table, key, sure,
-										  row->values, row->nulls);
+	HeapTuple	tuple = presume ? NULL :
+	idem_direct_probe(table, key, sure, row->values, row->nulls);
 
 	*there = tuple != NULL;
 	if (*there)
@@ -231,7 +239,9 @@ branch_write(IdemDirect *table, BranchRow *row, bool there, int op,
 static BranchVerdict
 branch_call(IdemDirect *table, const Datum *key, int op)
 {
-	for (;;)
+	bool		presume = op == COL_TRIED_AT && new_in_a_row >= IDEM_ENOUGH_NEW;
+
+	for (;; presume = false)
 	{
 		TimestampTz now = GetCurrentTimestamp();
 		BranchRow	row;
@@ -241,20 +251,26 @@ branch_call(IdemDirect *table, const Datum *key, int op)
 
 		CHECK_FOR_INTERRUPTS();
 		/* who inserts finds out that there was a row after all */
-		known = branch_read(table, key, op == COL_CONFIRMED_AT, now,
+		known = branch_read(table, key, presume, op == COL_CONFIRMED_AT, now,
 							&row, &there);
 		if (!there && TransactionIdIsValid(table->pending))
 		{
 			(void) idem_direct_wait(table, &idem_wait_forever);
 			continue;
 		}
+		if (there && op == COL_TRIED_AT)
+			new_in_a_row = 0;
 		verdict = branch_judge(&row, op);
 		if (verdict == BRANCH_DUPLICATE || verdict == BRANCH_SUSPENDED)
 			return verdict;
 		if (known && verdict == BRANCH_RUN)
 			branch_check_snapshot(&row);
 		if (branch_write(table, &row, there, op, now) == IDEM_STORE_OK)
+		{
+			if (!there && op == COL_TRIED_AT)
+				new_in_a_row++;
 			return verdict;
+		}
 	}
 }
 

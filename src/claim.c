@@ -40,9 +40,6 @@ PG_FUNCTION_INFO_V1(idem_once_many);
 /* parameters of idem_claim */
 #define CLAIM_NARGS		7
 
-/* new keys of a batch after which the next one is presumed to be new */
-#define ENOUGH_NEW		8
-
 /* columns of type idem_claimed, in order */
 enum
 {
@@ -360,7 +357,7 @@ idem_once_many(PG_FUNCTION_ARGS)
 		bool		runs;
 
 		request.key = batch[i].key;
-		request.presume_new = new_in_a_row >= ENOUGH_NEW;
+		request.presume_new = new_in_a_row >= IDEM_ENOUGH_NEW;
 		idem_registry_claim(&store, &request, &verdict);
 		runs = IDEM_OUTCOME_RUNS(verdict.outcome);
 		new_in_a_row = runs ? new_in_a_row + 1 : 0;

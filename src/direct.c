@@ -312,6 +312,12 @@ idem_direct_hash(const IdemDirect *table, const Datum *key)
 	return hash;
 }
 
+bool
+idem_direct_has_hint(const IdemHints *hints, uint32 hash)
+{
+	return hints->hint[hash % IDEM_HINTS].hash == hash;
+}
+
 HeapTuple
 idem_direct_hinted(IdemDirect *table, IdemHints *hints, uint64 epoch,
 				   uint32 hash, const Datum *key, Datum *values, bool *nulls)
@@ -325,7 +331,7 @@ idem_direct_hinted(IdemDirect *table, IdemHints *hints, uint64 epoch,
 		return NULL;
 	}
 	/* our lock keeps the table from being cut shorter after this look */
-	if (hints->hint[hash % IDEM_HINTS].hash != hash ||
+	if (!idem_direct_has_hint(hints, hash) ||
 		!ItemPointerIsValid(&tid) ||
 		ItemPointerGetBlockNumber(&tid) >=
 		RelationGetNumberOfBlocks(table->rel) ||

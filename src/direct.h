@@ -62,6 +62,12 @@ typedef struct IdemDirectKind
 	uint64		epoch;
 } IdemDirectKind;
 
+/*
+ * Keys in a row that were new, after which a caller may presume that the next one
+ * is, and insert without a look: a look and an insertion descend the index twice.
+ */
+#define IDEM_ENOUGH_NEW	8
+
 /* where a session saw rows last; static, hence zeroed */
 #define IDEM_HINTS		256
 
@@ -93,6 +99,7 @@ extern HeapTuple idem_direct_fetch(IdemDirect *table, ItemPointer tid,
 								   Snapshot snapshot, const Datum *key,
 								   Datum *values, bool *nulls);
 extern uint32 idem_direct_hash(const IdemDirect *table, const Datum *key);
+extern bool idem_direct_has_hint(const IdemHints *hints, uint32 hash);
 extern HeapTuple idem_direct_hinted(IdemDirect *table, IdemHints *hints,
 									uint64 epoch, uint32 hash,
 									const Datum *key, Datum *values,

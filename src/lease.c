@@ -420,13 +420,14 @@ idem_lease_renew(PG_FUNCTION_ARGS)
 }
 
 /*
- * Makes the row nobody's.
+ * Makes the row nobody's, as of now, from when a sweep counts, also where the
+ * lease had run out before.
  */
 static IdemStoreResult
 lease_give_back(IdemLeases *leases, text *name, IdemLease *lease)
 {
 	lease->owner = NULL;
-	lease->until = Min(lease->until, GetCurrentTimestamp());
+	lease->until = GetCurrentTimestamp();
 	lease->released = true;
 	return idem_leases_update(leases, name, lease, &idem_wait_forever);
 }

@@ -25,7 +25,8 @@
  * subject.  Of any number that replace at once, all but the last created are
  * expired by the others' marks, in whichever order they commit.  Order is that
  * of created_at, and of the hash where that is equal; a new mark is later than
- * all that its maker can see, also where the clock was set back.
+ * all tokens that its maker can see, and any new token than all marks, also
+ * where the clock was set back.
  *
  * A use that began before the mark was committed stands.  The mark is looked for
  * again where the clock is, after a sleep.  A sweep leaves a mark for
@@ -481,19 +482,22 @@ idem_token_peek(PG_FUNCTION_ARGS)
 }
 
 /*
- * When a token that replaces is created: after all of its purpose and subject,
- * those included that others are just issuing.
+ * When a token of a subject is created: after every mark of its purpose and
+ * subject, and one that replaces after every token of theirs, those included
+ * that others are just issuing.  So it is not born expired where the clock was
+ * set back.
  */
 static TimestampTz
-token_time_after_all(IdemDirect *table, const TokenBinding *binding,
-					 TimestampTz now)
+token_time_after(IdemDirect *table, const TokenBinding *binding,
+				 bool replace, TimestampTz now)
 {
 	Relation	index = token_open_subject_index(table);
+	Datum		since = TimestampTzGetDatum(now);
 	ScanKeyData skey[3];
 	IndexScanDesc scan = token_begin_scan(table, index,
 										  PointerGetDatum(binding->purpose),
 										  PointerGetDatum(binding->subject),
-										  NULL, skey);
+										  replace ? NULL : &since, skey);
 
 	while (index_getnext_slot(scan, ForwardScanDirection, table->read_slot))
 	{
@@ -565,13 +569,12 @@ idem_token_issue(PG_FUNCTION_ARGS)
 	row.nulls[COL_SUBJECT] = binding.subject == NULL;
 	row.values[COL_FINGERPRINT] = PointerGetDatum(binding.fingerprint);
 	row.nulls[COL_FINGERPRINT] = binding.fingerprint == NULL;
-	row.nulls[COL_ENDS_OLDER] = !replace;
-	if (replace)
-	{
+	if (binding.subject != NULL)
 		row.values[COL_CREATED_AT] =
-			TimestampTzGetDatum(token_time_after_all(&table, &binding, now));
-		row.values[COL_ENDS_OLDER] = row.values[COL_CREATED_AT];
-	}
+			TimestampTzGetDatum(token_time_after(&table, &binding, replace,
+												 now));
+	row.values[COL_ENDS_OLDER] = row.values[COL_CREATED_AT];
+	row.nulls[COL_ENDS_OLDER] = !replace;
 	if (idem_direct_insert(&table, row.values, row.nulls, &idem_wait_forever,
 						   &row.tid) != IDEM_STORE_OK)
 		elog(ERROR, "token is not unique");

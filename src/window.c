@@ -11,7 +11,10 @@
  * never counted, since those that came after have waited to know.
  *
  * The first hit of a key is a speculative insertion (direct.c), which meets
- * every other first hit in the primary key.
+ * every other first hit in the primary key.  After some keys in a row that were
+ * new, a session takes the next one for new as well and inserts without a look;
+ * the primary key finds out where that is wrong, at the price of one dead row.
+ * That is never tried where the session has seen the key's row lately.
  *
  * The row is judged as committed, whatever the caller's isolation level: a
  * limit is about what happened, not about what a snapshot shows.  Where no
@@ -82,6 +85,9 @@ typedef struct WindowVerdict
 } WindowVerdict;
 
 static IdemHints hints;
+
+/* keys without a hint that were new, since one that was not */
+static int	new_in_a_row = 0;
 
 /*
  * Opens the table.  There is no other way to it than the direct one.
@@ -278,15 +284,40 @@ window_restamp(IdemDirect *table, const Window *window, ItemPointer tid,
 		elog(ERROR, "window was changed by its own transaction");
 }
 
+/*
+ * The row of the key, where the session saw it last, else through the index.
+ * NULL if there is none, or if this is presumed.
+ */
+static HeapTuple
+window_read(IdemDirect *table, const Window *window, uint32 hash,
+			bool first_look, Datum *values, bool *nulls)
+{
+	bool		seen = idem_direct_has_hint(&hints, hash);
+	HeapTuple	tuple = idem_direct_hinted(table, &hints,
+										   idem_catalog_epoch(IDEM_REL_WINDOW_HIT),
+										   hash, window->key, values, nulls);
+
+	if (tuple != NULL ||
+		(first_look && !seen && new_in_a_row >= IDEM_ENOUGH_NEW))
+		return tuple;
+
+	tuple = idem_direct_probe(table, window->key, false, values, nulls);
+	if (tuple != NULL)
+	{
+		new_in_a_row = 0;
+		idem_direct_note(&hints, hash, &tuple->t_self);
+	}
+	return tuple;
+}
+
 static void
 window_hit(const Window *window, WindowVerdict *verdict)
 {
 	IdemDirect	table;
 	Relation	rel = window_open(&table);
 	uint32		hash = idem_direct_hash(&table, window->key);
-	uint64		epoch = idem_catalog_epoch(IDEM_REL_WINDOW_HIT);
 
-	for (;;)
+	for (bool first_look = true;; first_look = false)
 	{
 		Datum		values[NCOLUMNS];
 		bool		nulls[NCOLUMNS];
@@ -297,11 +328,7 @@ window_hit(const Window *window, WindowVerdict *verdict)
 
 		CHECK_FOR_INTERRUPTS();
 
-		tuple = idem_direct_hinted(&table, &hints, epoch, hash, window->key,
-								   values, nulls);
-		if (tuple == NULL)
-			tuple = idem_direct_probe(&table, window->key, false,
-									  values, nulls);
+		tuple = window_read(&table, window, hash, first_look, values, nulls);
 		now = GetCurrentTimestamp();
 		window_judge(window, tuple != NULL, now, values, nulls, verdict);
 		if (!verdict->allowed)
@@ -314,8 +341,11 @@ window_hit(const Window *window, WindowVerdict *verdict)
 										&window->wait);
 		}
 		else
+		{
 			result = idem_direct_insert(&table, values, nulls, &window->wait,
 										&tid);
+			new_in_a_row = result == IDEM_STORE_OK ? new_in_a_row + 1 : 0;
+		}
 		if (result == IDEM_STORE_OK)
 		{
 			TimestampTz later = GetCurrentTimestamp();

@@ -107,6 +107,20 @@ SELECT idem_branch('rr', 'b', 'try'), idem_branch('rr', 'c', 'cancel');
 SELECT count(*) FROM pg_locks WHERE mode = 'SIReadLock' AND pid = pg_backend_pid();
 COMMIT;
 
+-- after eight tries in a row that were the first call of their branch the next one
+-- is taken for one as well, which changes nothing but that it has a transaction id
+SELECT idem_branch('presumed', 'cancelled', 'cancel');
+SELECT count(*) FROM generate_series(1, 8) AS n WHERE idem_branch('presumed', 'b' || n, 'try') = 'run';
+BEGIN;
+SELECT idem_branch('presumed', 'b1', 'try'), pg_current_xact_id_if_assigned() IS NOT NULL AS presumed;
+COMMIT;
+BEGIN;
+SELECT idem_branch('presumed', 'b1', 'try'), pg_current_xact_id_if_assigned() IS NOT NULL AS presumed;
+COMMIT;
+SELECT count(*) FROM generate_series(11, 19) AS n WHERE idem_branch('presumed', 'b' || n, 'try') = 'run';
+SELECT idem_branch('presumed', 'cancelled', 'try'), idem_branch('presumed', 'b19', 'confirm'), idem_branch('presumed', 'b19', 'try');
+SELECT count(*), count(DISTINCT branch) FROM idem.branch WHERE saga = 'presumed';
+
 -- rights
 SET ROLE regress_idem_branch;
 SELECT * FROM idem.branch;

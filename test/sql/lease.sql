@@ -220,6 +220,11 @@ UPDATE idem.lease SET until = clock_timestamp() - interval '1 h' WHERE name = 'r
 SELECT removed FROM idem_sweep() WHERE kind = 'lease';
 SELECT name FROM idem.lease ORDER BY name;
 SELECT outcome FROM idem_lease_renew('run out', '1 h', :out_fence);
+-- an hour after its release, not after its end
+UPDATE idem.lease SET until = clock_timestamp() - interval '2 h' WHERE name = 'run out';
+SELECT idem_lease_release('run out', :out_fence);
+SELECT removed FROM idem_sweep() WHERE kind = 'lease';
+SELECT idem_lease_release('run out', :out_fence);
 SELECT outcome FROM idem_lease_renew('run out long ago', '1 h', :ago_fence);
 SELECT run, fence > :ago_fence AS greater FROM idem_lease_acquire('run out long ago', '1 h');
 

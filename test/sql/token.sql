@@ -86,6 +86,9 @@ UPDATE idem.token SET created_at = created_at + interval '1 h', ends_older = end
 SELECT idem_token_issue('reset', 'carol', replace => true) AS new \gset
 SELECT count(*) FILTER (WHERE created_at >= ends_older) AS marks, count(*) AS tokens FROM idem.token WHERE subject = 'carol';
 SELECT idem_token_peek(:'old', 'reset', 'carol') AS old, idem_token_peek(:'new', 'reset', 'carol') AS new;
+-- nor is one born expired that replaces none
+SELECT idem_token_issue('reset', 'carol') AS beside \gset
+SELECT idem_token_peek(:'new', 'reset', 'carol') AS new, idem_token_peek(:'beside', 'reset', 'carol') AS beside;
 -- of two that were created in one instant the one with the greater hash
 SELECT idem_token_issue('reset', 'dave', replace => true) AS a, idem_token_issue('reset', 'dave', replace => true) AS b \gset
 UPDATE idem.token SET created_at = '2020-01-01', ends_older = '2020-01-01' WHERE subject = 'dave';

@@ -156,6 +156,19 @@ SELECT * FROM idem_window('one', '1 h', 'third');
 TRUNCATE idem.window_hit;
 SELECT * FROM idem_window('one', '1 h', 'third');
 
+-- after eight new keys in a row the next is taken for new, which changes nothing
+SELECT count(*) FROM generate_series(1, 3) AS i, LATERAL idem_window(left('old' || i, 3), '1 h', max => 3);
+\c -
+\set VERBOSITY terse
+SET ROLE regress_idem_window;
+SELECT count(*), bool_and(w.allowed AND w.count = 1) FROM generate_series(1, 8) AS i, LATERAL idem_window('new' || i, '1 h') AS w;
+SELECT allowed, count, retry_after > 3590 AS retry FROM idem_window('old', '1 h', max => 3);
+SELECT count(*), bool_and(w.allowed AND w.count = 1) FROM generate_series(11, 19) AS i, LATERAL idem_window('new' || i, '1 h') AS w;
+SELECT allowed, count FROM idem_window('new19', '1 h', max => 2);
+SELECT allowed, count FROM idem_window('new20', '1 h', max => 2);
+RESET ROLE;
+SELECT count(*), count(DISTINCT key) FROM idem.window_hit WHERE key LIKE 'new%';
+
 DELETE FROM idem.window_hit;
 SELECT idem_revoke('regress_idem_window');
 DROP ROLE regress_idem_window;
