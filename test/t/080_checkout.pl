@@ -68,6 +68,8 @@ foreach my $line (split /\n/, $out)
 }
 is($planned, Test::More->builder->current_test, 'the browser test came to its end');
 ok($done, 'and succeeded');
+my @middleware = split(/\n/, slurp_file("$examples/checkout/idempotency.js"));
+cmp_ok(scalar @middleware, '<', 100, 'the middleware is under 100 lines');
 
 $node->stop;
 done_testing();

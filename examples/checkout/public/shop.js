@@ -70,7 +70,7 @@ async function showOrder() {
 			row.insertCell().textContent = text;
 		return row;
 	}));
-	$('#facts').textContent = `Payments: ${order.payments}. Receipts: ${order.mails}, delivered ${order.deliveries ?? 0} times.`;
+	$('#facts').textContent = `Payments: ${order.payments}. Receipts: ${order.mails}, delivered ${order.deliveries ?? 0}×.`;
 }
 
 async function act(intent, path, body) {

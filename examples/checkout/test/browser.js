@@ -113,6 +113,8 @@ async function order(of = page) {
 const verdict = (of, text) => of.waitForFunction((t) =>
 	new RegExp(t).test(document.querySelector('#verdict').textContent), text);
 const wire = (of = page) => of.locator('#wire li').allTextContents();
+const attempts = () => value(shop, `SELECT attempt FROM idem.key WHERE scope = 'payments/alice'
+	ORDER BY created_at DESC LIMIT 1`);
 const charges = () => value(provider, 'SELECT count(*)::int FROM charge');
 
 /* What stands in the database for an order: its state and its payments. */
@@ -147,6 +149,8 @@ try {
 	await page.click('#basket button');
 	is(await page.textContent('#problem'), 'this key was used for another request',
 		'back, changed and sent again: refused');
+	is(await value(shop, `SELECT string_agg(items -> 0 ->> 'count', ' ') FROM orders`), '1',
+		'back, changed and sent again: the order is what it was');
 	await page.goto(`${base}/`);
 	await page.dblclick('#basket button');
 	await page.waitForURL(/\/orders\/\d+$/);
@@ -170,8 +174,17 @@ try {
 		.sort((a, b) => a.replayed.localeCompare(b.replayed));
 	is([fresh.replayed, replayed.replayed], ['false', 'true'], 'double click: one ran, one was replayed');
 	is(replayed.body, fresh.body, 'double click: the same answer, byte for byte');
+	is(await value(shop, `SELECT response FROM idem.key WHERE scope = 'payments/alice' AND response::json ->> 'order' = $1`,
+		clicked), fresh.body, 'double click: which is what the database holds');
+	ok((await wire()).some((line) => /409, again in \d+ s$/.test(line)), 'double click: one was told to come back', await wire());
 	await until(async () => /Receipts: 1,/.test(await page.textContent('#facts')), 'the receipt');
 	await picture('checkout-paid');
+	const soFar = await charges();
+	await page.goBack();
+	await page.goForward();
+	await page.waitForFunction(() => document.querySelector('#history').rows.length === 3);
+	is([await page.textContent('#state'), await page.isVisible('#pay')], ['paid', false], 'back and forward: paid, and no button');
+	is([await stands(clicked), await charges() - soFar], ['paid 1', 0], 'back and forward: nothing was charged');
 
 	/* The card. */
 	await paidOnce('declined, then another card', async (id) => {
@@ -195,6 +208,8 @@ try {
 			'network cut: the page has no answer', await wire());
 		connected = true;
 		await verdict(page, 'is paid');
+		ok((await wire()).pop().endsWith('201, replayed'), 'network cut: the page got the stored answer', await wire());
+		is(await attempts(), 1, 'network cut: one attempt');
 		await picture('checkout-cut');
 	});
 
@@ -207,7 +222,7 @@ try {
 	});
 
 	/* The server. */
-	const killed = await paidOnce('server killed between charge and answer', async () => {
+	await paidOnce('server killed between charge and answer', async () => {
 		const before = await charges();
 		await page.selectOption('#card', 'slow');
 		await page.click('#pay');
@@ -218,8 +233,7 @@ try {
 		is(await stands(Number(page.url().split('/').pop())), 'paying 0', 'server killed: charged, and not known to the shop');
 		await startShop();
 	});
-	is(await value(shop, `SELECT attempt FROM idem.key WHERE scope = 'payments/alice'
-		ORDER BY created_at DESC LIMIT 1`), 2, 'server killed: the second attempt took over');
+	is(await attempts(), 2, 'server killed: the second attempt took over');
 
 	/* Two tabs, and nobody to tell them of each other. */
 	const other = await context.newPage();
@@ -240,6 +254,7 @@ try {
 	is(await stands(both), 'paid 1', 'and stays paid');
 	is(await other.evaluate(async (path) => (await fetch(path, { method: 'POST' })).status,
 		`/api/orders/${both}/events/ship`), 400, 'a request without a key: 400');
+	is(await stands(both), 'paid 1', 'and nothing done');
 	await page.click('[data-event=ship]');
 	await verdict(page, 'is shipped');
 	is(await stands(both), 'shipped 1', 'a paid order is shipped');
@@ -256,6 +271,8 @@ try {
 	is([await refusals[0], await pay('slow'), await refusals[1]], [402, 201, 402],
 		'a late refusal: of the charge that it belongs to');
 	is(await stands(late), 'paid 1', 'a late refusal does not end the next charge');
+	await page.waitForFunction(() => document.querySelector('#state').textContent === 'paid');
+	ok(true, 'and the page says paid');
 
 	/* Two tabs with one form. */
 	await page.goto(`${base}/profile`);
@@ -276,6 +293,8 @@ try {
 	await picture('checkout-conflict', other);
 	is(await other.evaluate(async () => (await fetch('/api/profile', { method: 'PUT' })).status), 428,
 		'a save that names no version: 428');
+	is(await value(shop, `SELECT address || ', ' || version FROM customer WHERE name = 'alice'`), '2 River Lane, 2',
+		'and nothing saved');
 	await other.click('#theirs');
 	await other.fill('[name=phone]', '555-0199');
 	await other.click('form button');
@@ -291,7 +310,7 @@ try {
 	is([mails, await value(shop, 'SELECT count(*)::int FROM mail')], [messages, messages],
 		'every message was delivered twice and mailed once');
 	await page.goto(`${base}/orders/${clicked}`);
-	await page.waitForFunction(() => /Receipts: 1, delivered 2 times/.test(document.querySelector('#facts').textContent));
+	await page.waitForFunction(() => /Receipts: 1, delivered 2×/.test(document.querySelector('#facts').textContent));
 	ok(true, 'the page says so');
 
 	/* The diagram in the page, and the whole. */
@@ -302,6 +321,8 @@ try {
 	ok(rows.length >= 3 && rows.every((row) =>
 		drawn.some((text) => new RegExp(`${row.state}\\s+${row.count}\\s*$`).test(text))),
 	'the diagram shows how many orders are in each state', rows, drawn);
+	is(await page.textContent('#mermaid'), await value(shop, `SELECT idem_diagram('order', counts => true)`),
+		'and the text below it is the database\'s');
 	await picture('checkout-shop');
 	is(await value(shop, `SELECT count(*)::int FROM payment`), await charges(), 'audit: as many payments as charges');
 	is(await value(shop, `SELECT count(*)::int FROM orders AS o WHERE (state IN ('paid', 'shipped')) <>
