@@ -165,7 +165,8 @@ allowed_explain(IdemFire *fire, const IdemFireVerdict *verdict)
 				idem_judge_allowed_text(verdict->judge,
 										idem_machine_state(fire->machine,
 														   verdict->from != NULL ? verdict->from : "",
-														   verdict->from != NULL ? strlen(verdict->from) : 0));
+														   verdict->from != NULL ? strlen(verdict->from) : 0),
+										NULL);
 
 				return psprintf("%s: no transition \"%s\" leaves %s%s%s",
 								outcome, fire->event, from,

@@ -57,7 +57,8 @@ extern bool idem_judge_role(IdemJudge *judge, const IdemRule *rule);
 extern void idem_judge_check_guards(Relation rel, const IdemMachine *machine);
 
 /* judge_report.c */
-extern char *idem_judge_allowed_text(IdemJudge *judge, int from);
+extern char *idem_judge_allowed_text(IdemJudge *judge, int from,
+									 const IdemRule *refused);
 extern void idem_judge_count(const IdemJudge *judge, bool observed,
 							 IdemJudgement verdict, const char *from,
 							 const char *to, const char *event,

@@ -16,11 +16,11 @@
 #include "stats.h"
 
 /*
- * What leads on from a state, for a hint, as far as roles tell; an empty
- * string if nothing does.
+ * What leads on from a state, for a hint, as far as roles tell, but for the rule
+ * that was just refused; an empty string if nothing does.
  */
 char *
-idem_judge_allowed_text(IdemJudge *judge, int from)
+idem_judge_allowed_text(IdemJudge *judge, int from, const IdemRule *refused)
 {
 	const IdemRule *const *rules;
 	StringInfoData buf;
@@ -40,7 +40,8 @@ idem_judge_allowed_text(IdemJudge *judge, int from)
 		for (int j = 0; j < i && !again; j++)
 			again = rules[j]->to_state == rule->to_state &&
 				strcmp(rules[j]->event, rule->event) == 0;
-		if (again || rule->to_state == from || !idem_judge_role(judge, rule))
+		if (again || rule == refused || rule->to_state == from ||
+			!idem_judge_role(judge, rule))
 			continue;
 		if (++shown > 10)
 		{
@@ -154,7 +155,9 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 	const char *column = NameStr(judge->binding->column_name);
 	int			from_state = from == NULL ? IDEM_STATE_NULL :
 	idem_machine_state(machine, from, strlen(from));
-	char	   *allowed = idem_judge_allowed_text(judge, from_state);
+	bool		guarded = verdict == IDEM_JUDGE_GUARDED;
+	char	   *allowed = idem_judge_allowed_text(judge, from_state,
+												  guarded ? rule : NULL);
 	char	   *hint = NULL;
 
 	idem_judge_count(judge, elevel < ERROR, verdict, from, to, event, rule);
@@ -163,7 +166,7 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 						judge_initial_text(machine));
 	else if (allowed[0] != '\0')
 		hint = psprintf("Allowed from \"%s\": %s.", from, allowed);
-	else
+	else if (!guarded)
 		hint = psprintf("Nothing is allowed from \"%s\".", from);
 
 	switch (verdict)
@@ -210,7 +213,7 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 							rule->event, machine->name),
 					 errdetail("From %s to \"%s\" the row must satisfy: %s",
 							   judge_quoted(from), rule->to, rule->guard),
-					 errhint("%s", hint),
+					 hint != NULL ? errhint("%s", hint) : 0,
 					 judge_errcolumn(judge),
 					 errhidestmt(true)));
 			break;

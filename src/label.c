@@ -319,7 +319,8 @@ label_read_interval(LabelReader *reader)
 			PG_RE_THROW();
 		FlushErrorState();
 		idem_place_error(reader->place, "an interval such as \"30 min\"", text,
-						 NULL);
+						 strstr(text, " by ") != NULL ?
+						 "Write \"by\" before \"after\"." : NULL);
 	}
 	PG_END_TRY();
 

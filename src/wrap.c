@@ -210,15 +210,16 @@ wrap_body(const IdemFunction *function, Oid own_schema)
 
 	if (function->retset || by_name)
 	{
-		if (!function->retset)
-			appendStringInfo(&body, "SELECT * INTO %s", variable.data);
-		else if (is_rows)
-			appendStringInfo(&body, "FOR %s IN SELECT *", variable.data);
-		else
-			appendStringInfoString(&body, "RETURN QUERY SELECT *");
-		appendStringInfo(&body, " FROM %s.idem_twin(%s, $1%s) AS t(%s)",
+		if (is_rows)
+			appendStringInfo(&body, "FOR %s IN ", variable.data);
+		else if (function->retset)
+			appendStringInfoString(&body, "RETURN QUERY ");
+		appendStringInfo(&body, "SELECT * FROM %s.idem_twin(%s, $1%s) AS t(%s)",
 						 schema, original, in.data,
 						 wrap_result_columns(function));
+		/* at the end, where blanks in its place are not seen in a CONTEXT */
+		if (!function->retset)
+			appendStringInfo(&body, " INTO %s", variable.data);
 	}
 	else
 	{
