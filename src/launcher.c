@@ -115,7 +115,7 @@ launcher_startup(void)
 }
 
 static void
-describe_worker(BackgroundWorker *worker, const char *name,
+describe_worker(BackgroundWorker * worker, const char *name,
 				const char *function, int restart_time)
 {
 	memset(worker, 0, sizeof(*worker));
