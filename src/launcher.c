@@ -421,16 +421,14 @@ launcher_start_due(TimestampTz now)
 }
 
 /*
- * A reload: all is due.
+ * What was planned no longer holds: all is due.
  */
 static void
-launcher_reload(void)
+launcher_plan_anew(void)
 {
 	HASH_SEQ_STATUS seq;
 	Visited    *entry;
 
-	ProcessConfigFile(PGC_SIGHUP);
-	told_of_missing = false;
 	hash_seq_init(&seq, visited);
 	while ((entry = hash_seq_search(&seq)) != NULL)
 		entry->next_at = 0;
@@ -446,6 +444,7 @@ idem_launcher_main(Datum arg)
 	HASHCTL		ctl = {.keysize = sizeof(Oid),.entrysize = sizeof(Visited)};
 	MemoryContext context;
 	TimestampTz look_at = 0;
+	TimestampTz last = 0;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
@@ -470,11 +469,20 @@ idem_launcher_main(Datum arg)
 		if (ConfigReloadPending)
 		{
 			ConfigReloadPending = false;
-			launcher_reload();
+			ProcessConfigFile(PGC_SIGHUP);
+			told_of_missing = false;
+			launcher_plan_anew();
 			look_at = 0;
 		}
 
 		now = GetCurrentTimestamp();
+		/* where the clock was set back, the plan may be for next year */
+		if (now < last)
+		{
+			launcher_plan_anew();
+			look_at = 0;
+		}
+		last = now;
 		launcher_collect(now);
 		if (now >= look_at)
 		{

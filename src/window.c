@@ -22,8 +22,10 @@
  * under way could only add hits.
  *
  * Time is read from the wall clock after the row, and once more where the
- * update slept behind a transaction that then rolled back.  Should the clock go
- * back, a hit counts as made at the time of the one before it.
+ * update slept behind a transaction that then rolled back.  Where the clock was
+ * set back, the hits that are in the future count as made just now, which is
+ * written also where no place is left: else such a row would be full until the
+ * clock is where it was.
  *
  * Locks: idem.window_hit and its index in ROW EXCLUSIVE mode, then the row, to
  * the end of the transaction.  A transaction that hits two keys in an order and
@@ -195,6 +197,33 @@ window_take_hits(Datum value, bool isnull, int *nhits)
 }
 
 /*
+ * Where the clock was set back, hits are in the future.  Then all of them move
+ * back by as much as the latest is ahead: it was no later than now, so they
+ * still leave the span no sooner than they should, and no later than one span
+ * from now.  True if they have moved.
+ */
+static bool
+window_rebase(const Window *window, TimestampTz now, Datum *values, bool *nulls)
+{
+	int			nhits;
+	const TimestampTz *hits = window_take_hits(values[COL_HITS],
+											   nulls[COL_HITS], &nhits);
+	TimestampTz ahead = nhits > 0 ? hits[nhits - 1] - now : 0;
+	ArrayType  *array;
+	TimestampTz *moved;
+
+	if (ahead <= 0)
+		return false;
+	array = DatumGetArrayTypePCopy(values[COL_HITS]);
+	moved = (TimestampTz *) ARR_DATA_PTR(array);
+	for (int i = 0; i < nhits; i++)
+		moved[i] -= ahead;
+	values[COL_HITS] = PointerGetDatum(array);
+	values[COL_EXPIRES_AT] = TimestampTzGetDatum(window_end(window, now));
+	return true;
+}
+
+/*
  * The hits that count, and one more.
  */
 static Datum
@@ -242,7 +271,6 @@ window_judge(const Window *window, bool known, TimestampTz now,
 	window_take_hits(values[COL_HITS], nulls[COL_HITS], &nhits) : NULL;
 	int			gone = window_count_gone(window, hits, nhits, now);
 	int			count = nhits - gone;
-	TimestampTz hit = now;
 
 	verdict->allowed = count < window->max;
 	if (!verdict->allowed)
@@ -255,13 +283,11 @@ window_judge(const Window *window, bool known, TimestampTz now,
 		return;
 	}
 
-	if (nhits > 0)
-		hit = Max(now, hits[nhits - 1]);
 	verdict->count = count + 1;
 	values[COL_SCOPE] = window->key[0];
 	values[COL_KEY] = window->key[1];
-	values[COL_HITS] = window_add_hit(hits + gone, count, hit);
-	values[COL_EXPIRES_AT] = TimestampTzGetDatum(window_end(window, hit));
+	values[COL_HITS] = window_add_hit(hits + gone, count, now);
+	values[COL_EXPIRES_AT] = TimestampTzGetDatum(window_end(window, now));
 	memset(nulls, false, NCOLUMNS * sizeof(bool));
 }
 
@@ -324,14 +350,16 @@ window_hit(const Window *window, WindowVerdict *verdict)
 		HeapTuple	tuple;
 		ItemPointerData tid;
 		TimestampTz now;
+		bool		rebased;
 		IdemStoreResult result;
 
 		CHECK_FOR_INTERRUPTS();
 
 		tuple = window_read(&table, window, hash, first_look, values, nulls);
 		now = GetCurrentTimestamp();
+		rebased = tuple != NULL && window_rebase(window, now, values, nulls);
 		window_judge(window, tuple != NULL, now, values, nulls, verdict);
-		if (!verdict->allowed)
+		if (!verdict->allowed && !rebased)
 			break;
 
 		if (tuple != NULL)
@@ -350,7 +378,7 @@ window_hit(const Window *window, WindowVerdict *verdict)
 		{
 			TimestampTz later = GetCurrentTimestamp();
 
-			if (tuple != NULL && later - now >= BRIEF)
+			if (tuple != NULL && verdict->allowed && later - now >= BRIEF)
 				window_restamp(&table, window, &tid, later, values, nulls,
 							   verdict);
 			idem_direct_note(&hints, hash, &tid);

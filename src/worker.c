@@ -156,7 +156,8 @@ worker_batch(Batch batch, int64 *n)
 static IdemVisit
 worker_visit(void)
 {
-	TimestampTz leave_at = GetCurrentTimestamp() + STAY;
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz leave_at = now + STAY;
 	int64		removed = 0;
 	int64		n = 0;
 	bool		ticking = true;
@@ -166,7 +167,8 @@ worker_visit(void)
 		return IDEM_VISIT_ASIDE;
 	if (n == 0)
 		return IDEM_VISIT_ABSENT;
-	while ((ticking || sweeping) && GetCurrentTimestamp() < leave_at)
+	/* not for longer either where the clock is set back meanwhile */
+	while ((ticking || sweeping) && now < leave_at && now >= leave_at - STAY)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
@@ -193,6 +195,7 @@ worker_visit(void)
 			sweeping = n >= idem_guc_batch_size ||
 				GetCurrentTimestamp() - began_at >= BATCH_BUDGET;
 		}
+		now = GetCurrentTimestamp();
 	}
 
 	/* a large table where little expires is walked without haste */

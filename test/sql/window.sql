@@ -59,6 +59,13 @@ CALL pg_temp.age('month', '-1 h');
 SELECT * FROM idem_window('month', '1 mon 1 day', max => 2);
 SELECT hits[1] = hits[2] FROM idem.window_hit WHERE key = 'month';
 SELECT allowed, count FROM idem_window('month', '1 mon 1 day', max => 2);
+-- and finds the window full: it is free again one span from now, no later
+SELECT one.count, two.count FROM idem_window('ahead', '1 h', max => 2) AS one, idem_window('ahead', '1 h', max => 2) AS two;
+CALL pg_temp.age('ahead', '-1 day');
+SELECT allowed, count, retry_after BETWEEN 3590 AND 3600 AS one_span FROM idem_window('ahead', '1 h', max => 2);
+SELECT hits[2] <= now(), expires_at BETWEEN now() AND now() + '1 h 1 min' FROM idem.window_hit WHERE key = 'ahead';
+CALL pg_temp.age('ahead', '1 h');
+SELECT allowed, count FROM idem_window('ahead', '1 h', max => 2);
 
 -- a hit that is rolled back does not count
 BEGIN;

@@ -4,7 +4,7 @@ WITH step AS (
 	SELECT row_key, seq, from_state, to_state,
 		lag(to_state) OVER (PARTITION BY row_key ORDER BY seq) AS before,
 		lead(seq) OVER (PARTITION BY row_key ORDER BY seq) IS NULL AS last
-	FROM idem.history WHERE from_state IS NOT NULL
+	FROM idem.history WHERE from_state IS NOT NULL AND machine = 'order'
 ), done AS (
 	SELECT key, count(*) AS n FROM effect GROUP BY key
 )
@@ -31,7 +31,7 @@ FROM page LEFT JOIN done ON key = 'page' || id
 WHERE version <> coalesce(n, 0) + 1
 UNION ALL
 SELECT 'step that the machine does not have', row_key::text, from_state, to_state
-FROM step WHERE (from_state, to_state) NOT IN (SELECT from_state, to_state FROM idem.transition)
+FROM step WHERE (from_state, to_state) NOT IN (SELECT from_state, to_state FROM idem.transition WHERE machine = 'order')
 UNION ALL
 SELECT 'history with a gap', row_key::text, before, from_state
 FROM step WHERE before <> from_state
