@@ -159,12 +159,29 @@ cluster_kill()
 	die "processes of a killed server did not end"
 }
 
+# tree_installed DIR: is what was built there what the server has?
+tree_installed()
+{
+	local f libdir extdir
+
+	libdir=$($PG_CONFIG --pkglibdir)
+	extdir=$($PG_CONFIG --sharedir)/extension
+	cd "$1"
+	for f in idem.so idem.control sql/idem--*.sql; do
+		case $f in
+			*.so) cmp -s "$f" "$libdir/$f" || return 1 ;;
+			*) cmp -s "$f" "$extdir/${f##*/}" || return 1 ;;
+		esac
+	done
+}
+
 # Builds the tree in $tmp/tree, a copy that $dbuser owns, so that the tree
 # itself keeps no trace, and installs it where it is not installed already.
-# Arguments are passed to make.
+# Arguments are passed to make.  Without them nothing is built where the tree is
+# built and installed as it stands.
 tree_install()
 {
-	local libdir extdir f same=1 denied
+	local libdir extdir denied
 
 	libdir=$($PG_CONFIG --pkglibdir)
 	extdir=$($PG_CONFIG --sharedir)/extension
@@ -177,6 +194,10 @@ tree_install()
 		tar -xf - -C "$tmp/tree" --no-same-owner
 	[ "$dbuser" = "$(id -un)" ] || chown -R "$dbuser" "$tmp/tree"
 	cd "$tmp/tree"
+	if [ $# = 0 ] && make -q -C "$top" PG_CONFIG="$PG_CONFIG" >"$tmp/build.log" 2>&1 &&
+		(tree_installed "$top"); then
+		return 0
+	fi
 	make -s PG_CONFIG="$PG_CONFIG" clean
 	make -s -j "$(nproc)" PG_CONFIG="$PG_CONFIG" "$@" >"$tmp/build.log" 2>&1 || {
 		cat "$tmp/build.log" >&2
@@ -184,13 +205,7 @@ tree_install()
 	}
 	cat "$tmp/build.log" >&2
 
-	for f in idem.so idem.control sql/idem--*.sql; do
-		case $f in
-			*.so) cmp -s "$f" "$libdir/$f" || same= ;;
-			*) cmp -s "$f" "$extdir/${f##*/}" || same= ;;
-		esac
-	done
-	if [ -n "$same" ]; then
+	if (tree_installed "$tmp/tree"); then
 		return 0
 	elif [ -w "$libdir" ] && [ -w "$extdir" ]; then
 		make -s PG_CONFIG="$PG_CONFIG" "$@" install >"$tmp/build.log" 2>&1 || {

@@ -36,7 +36,7 @@ my $make = IPC::Run::start(
 $leader = $make->{KIDS}[0]{PID};
 END { kill('INT', -$leader) if defined $leader }
 
-my $until = time + 180;
+my $until = time + 240;
 while ($out !~ m{^shop: http://\S+:\d+$}m && $make->pumpable && time < $until)
 {
 	$make->pump_nb;
