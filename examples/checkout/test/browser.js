@@ -103,11 +103,17 @@ async function picture(name, of = page) {
 	}
 }
 
+/* The page of an order has come, whatever navigation a second click has cut short. */
+async function arrived(of = page) {
+	await until(() => /\/orders\/\d+$/.test(of.url()), 'the page of an order');
+	await of.waitForSelector('#state');
+}
+
 /* Orders one tea; the number of the order that the page then shows. */
 async function order(of = page) {
 	await of.goto(`${base}/`);
 	await of.click('#basket button');
-	await of.waitForURL(/\/orders\/\d+$/);
+	await arrived(of);
 	return Number(of.url().split('/').pop());
 }
 const verdict = (of, text) => of.waitForFunction((t) =>
@@ -141,7 +147,7 @@ try {
 	is(await stands(first), 'placed 0', 'a form was sent: one order');
 	await page.goBack();
 	await page.click('#basket button');
-	await page.waitForURL(/\/orders\/\d+$/);
+	await arrived();
 	is(page.url(), `${base}/orders/${first}`, 'back and sent again: led to the same order');
 	is(await value(shop, 'SELECT count(*)::int FROM orders'), 1, 'back and sent again: one order in the database');
 	await page.goBack();
@@ -153,7 +159,7 @@ try {
 		'back, changed and sent again: the order is what it was');
 	await page.goto(`${base}/`);
 	await page.dblclick('#basket button');
-	await page.waitForURL(/\/orders\/\d+$/);
+	await arrived();
 	is(await value(shop, 'SELECT count(*)::int FROM orders'), 2, 'double click on a form: one order');
 	await page.goto(`${base}/`);
 	await page.evaluate(() => { document.querySelector('[name=token]').value = 'made-up'; });
