@@ -22,7 +22,7 @@ DO $$
 BEGIN
 	CREATE FUNCTION idem_version()
 		RETURNS pg_catalog.text
-		LANGUAGE C VOLATILE STRICT PARALLEL SAFE
+		LANGUAGE C STABLE STRICT PARALLEL SAFE
 		AS 'MODULE_PATHNAME', 'idem_version';
 EXCEPTION WHEN undefined_function THEN
 	RAISE EXCEPTION 'the library of extension "idem" that is loaded is older than version 1.1.0'

@@ -20,7 +20,7 @@ INSERT INTO expected VALUES
 ('idem_attach_fence', 'table_name regclass, column_name name', 'boolean', 'v', 'u', false),
 ('idem_detach_fence', 'table_name regclass, column_name name', 'boolean', 'v', 'u', false),
 ('idem_fence_check', '', 'trigger', 'v', 'u', false),
-('idem_version', '', 'text', 'v', 's', true),
+('idem_version', '', 'text', 's', 's', true),
 ('idem_key', '', 'text', 's', 's', false),
 ('idem_claim', 'key text DEFAULT idem_key(), request jsonb DEFAULT NULL::jsonb, scope text DEFAULT NULL::text, hold text DEFAULT NULL::text, lease interval DEFAULT NULL::interval, ttl interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval', 'idem_claimed', 'v', 'u', false),
 ('idem_complete', 'key text DEFAULT idem_key(), response text DEFAULT NULL::text, scope text DEFAULT NULL::text, fence bigint DEFAULT NULL::bigint, code integer DEFAULT NULL::integer', 'boolean', 'v', 'u', false),
