@@ -33,7 +33,7 @@ public class Example {
 	@SuppressWarnings("serial")
 	static class Mismatch extends Exception {}
 	@SuppressWarnings("serial")
-	static class Lost extends Exception {}
+	static class Lost extends SQLException {}
 
 	/*
 	 * Runs work once for the key, and returns its answer, also to repeats.  Without
@@ -52,13 +52,11 @@ public class Example {
 				answer = attempt(db, key, request, work, lease, wait);
 				if (lease == null)
 					db.commit();
-			} catch (Lost lost) {
-				continue;		// another holder has taken over, and has the answer
 			} catch (SQLException error) {
 				if (lease == null)
 					db.rollback();
-				if (AGAIN.contains(error.getSQLState()))
-					continue;
+				if (error instanceof Lost || AGAIN.contains(error.getSQLState()))
+					continue;		// rolled back, or lost to another holder, who has the answer
 				throw error;
 			} finally {
 				db.setAutoCommit(true);
@@ -232,8 +230,9 @@ public class Example {
 			runs.set(0);
 			CyclicBarrier both = new CyclicBarrier(2);
 			CompletableFuture<Answer> there = transfer(db, both, "move-1", 1, 2, 5);
-			Answer back = transfer(other, both, "move-2", 2, 1, 15).get();
-			System.out.println("40P01: " + (runs.get() > 2 ? "run again" : runs) + ", " + there.get() + ", " + back);
+			CompletableFuture<Answer> back = transfer(other, both, "move-2", 2, 1, 15);
+			CompletableFuture.allOf(there, back).get();
+			System.out.println("40P01: " + (runs.get() > 2 ? "run again" : runs) + ", " + there.get() + ", " + back.get());
 
 			runs.set(0);
 			Answer report = lostClaim(db, other);
