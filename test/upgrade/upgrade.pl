@@ -1,7 +1,8 @@
 # pg_upgrade from an older major, preloaded on both sides, with workers that
 # would be in its way if they ran: every kind of row comes over as it was, and
-# the verbs go on with it.  The older server's
-# programs are in $IDEM_OLD_SERVER/bin; tools/check-majors makes them.
+# the verbs go on with it.  Also from a database whose objects are of a former
+# version, which are updated afterwards.  The older server's programs are in
+# $IDEM_OLD_SERVER/bin; tools/check-majors makes them.
 
 use strict;
 use warnings;
@@ -9,6 +10,7 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use Catalog;
 use EveryKind;
 use IdemTest;
 use PostgreSQL::Test::Cluster;
@@ -42,6 +44,9 @@ $old->safe_psql('postgres', <<'EOT');
 CREATE ROLE regress_idem_owner LOGIN;
 CREATE ROLE regress_idem_app LOGIN;
 CREATE DATABASE app OWNER regress_idem_owner;
+CREATE ROLE regress_idem_reader;
+CREATE ROLE regress_idem_admin LOGIN SUPERUSER;
+CREATE DATABASE former OWNER regress_idem_owner;
 EOT
 
 # An unprivileged owner installs and uses it.
@@ -55,6 +60,11 @@ sub settled
 	return join "\n", grep { !/^key\|\(default,session,/ } split /\n/, every_row($node, 'regress_idem_owner', 'app');
 }
 my $before = settled($old);
+
+my ($former) = sort keys %former_databases;
+run_as($old, 'regress_idem_owner', 'former', "CREATE EXTENSION idem VERSION '$former'");
+my $former_filled = fill_former($old, 'regress_idem_admin', 'former', $former, 'public');
+my $former_rows = every_row($old, 'regress_idem_owner', 'former');
 $old->stop;
 
 my $new = upgrade_node('new');
@@ -76,6 +86,16 @@ is(settled($new), $before,
 every_kind_goes_on($new, 'regress_idem_owner', 'app', $filled, 'upgraded');
 is(run_as($new, 'regress_idem_app', 'app', q{SELECT outcome FROM idem_claim('by app', scope => 'pay')}),
 	'claimed', 'grants count');
+
+is(every_row($new, 'regress_idem_owner', 'former'), $former_rows, "$former: rows are what they were, and so is the version");
+is(errcode($new, 'former', q{SELECT idem_once('a')}), 'ID500', "$former: verbs wait for the update");
+run_as($new, 'regress_idem_owner', 'former', 'ALTER EXTENSION idem UPDATE');
+$new->safe_psql('postgres', 'CREATE DATABASE fresh OWNER regress_idem_owner');
+run_as($new, 'regress_idem_owner', 'fresh', 'CREATE EXTENSION idem');
+fill_former($new, 'regress_idem_owner', 'fresh', $former, 'public');
+is(extension_catalog($new, 'former'), extension_catalog($new, 'fresh'), "$former: updated, the catalog is that of a restored dump");
+every_kind_goes_on($new, 'regress_idem_owner', 'former', $former_filled, "$former, upgraded and updated");
+
 is($new->safe_psql('app', q{DROP EXTENSION idem CASCADE; CREATE EXTENSION idem; SELECT idem_once('again')}),
 	't', 'dropped and made again');
 
