@@ -11,7 +11,8 @@
 -- still have the old library get an error rather than an argument it does not
 -- know; the old symbol stays in the library.  New functions, types and
 -- relations need no grants here: the last section gives them their owners.
--- Changes of comments follow as COMMENT ON.
+-- Changes of comments follow as COMMENT ON.  View idem.version is made anew by every
+-- update: that tells sessions to look at the version again.
 
 \echo Use "ALTER EXTENSION idem UPDATE" to load this file. \quit
 
