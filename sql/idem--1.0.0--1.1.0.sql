@@ -174,9 +174,11 @@ DECLARE
 BEGIN
 	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
-	SELECT e.oid, r.rolname INTO extension, installer
-	FROM pg_extension e JOIN pg_roles r ON r.oid = e.extowner
-	WHERE e.extname = 'idem';
+	SELECT oid INTO extension FROM pg_extension WHERE extname = 'idem';
+
+	-- not the extension's owner, who is the superuser after pg_upgrade
+	SELECT pg_get_userbyid(nspowner) INTO installer
+	FROM pg_namespace WHERE nspname = 'idem';
 
 	-- who owns the functions of 1.0.0
 	SELECT r.rolname INTO maker
