@@ -1,7 +1,7 @@
 -- State machines: what has happened.
 
-CREATE SEQUENCE idem.history_seq;
-COMMENT ON SEQUENCE idem.history_seq IS 'numbers of the rows of idem.history';
+CREATE SEQUENCE idem.history_seq INCREMENT 32;
+COMMENT ON SEQUENCE idem.history_seq IS 'numbers of the rows of idem.history; rows that are written together share a draw, as many as the increment says';
 
 -- Tables are named by text, so that a dump without one of them restores.  The
 -- one index serves reads of a row's history in order, and each further one
@@ -69,7 +69,9 @@ CREATE FUNCTION idem_history(table_name pg_catalog.regclass, id pg_catalog.text)
 COMMENT ON FUNCTION idem_history(pg_catalog.regclass, pg_catalog.text) IS
 'The same for an id given as text.';
 
--- Times are seconds, since few drivers read intervals.
+-- Times are seconds, since few drivers read intervals.  A stay ends with the
+-- row's next step of the same column.  Names of columns change; so they tell
+-- steps apart only where the table has not one column alone that the machine moves.
 CREATE VIEW idem.dwell AS
 SELECT machine, state,
 	pg_catalog.count(*) FILTER (WHERE until IS NULL) AS count,
@@ -82,9 +84,20 @@ SELECT machine, state,
 	pg_catalog.min(since) FILTER (WHERE until IS NULL) AS oldest
 FROM (
 	SELECT machine, to_state AS state, at AS since,
-		pg_catalog.lead(at) OVER (PARTITION BY table_schema, table_name, column_name, row_key, machine
-			ORDER BY seq) AS until
+		pg_catalog.lead(at) OVER (PARTITION BY table_schema, table_name, row_key, machine,
+			CASE WHEN single.name IS NULL THEN column_name END ORDER BY seq) AS until
 	FROM idem.history
+		LEFT JOIN (
+			SELECT n.nspname, c.relname, b.machine
+			FROM idem.binding AS b
+				JOIN pg_catalog.pg_class AS c ON c.oid OPERATOR(pg_catalog.=) b.table_name
+				JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+			GROUP BY n.nspname, c.relname, b.machine
+			HAVING pg_catalog.count(*) OPERATOR(pg_catalog.=) 1
+		) AS single (schema, name, of)
+			ON single.schema::pg_catalog.text OPERATOR(pg_catalog.=) table_schema
+			AND single.name::pg_catalog.text OPERATOR(pg_catalog.=) table_name
+			AND single.of OPERATOR(pg_catalog.=) machine
 ) AS stay
 GROUP BY machine, state;
 COMMENT ON VIEW idem.dwell IS 'how long rows stay in states, from idem.history';

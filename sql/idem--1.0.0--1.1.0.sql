@@ -53,6 +53,38 @@ COMMENT ON TABLE idem.timer IS 'rows that are in a state which a timed transitio
 COMMENT ON FUNCTION idem_tick(pg_catalog.int4) IS
 'For operators: fires timed transitions that are due, as the owners of their tables. max_rows: at most so many (NULL: no limit). Waits for no row. Gives timers to rows that were in the state before. Returns what it did: applied; moved, missing, obsolete (nothing to do any more); guarded, error (tried again later, at growing intervals); refused (the table belongs to a superuser). Errors: ID400 bad argument.';
 
+ALTER SEQUENCE idem.history_seq INCREMENT 32;
+COMMENT ON SEQUENCE idem.history_seq IS 'numbers of the rows of idem.history; rows that are written together share a draw, as many as the increment says';
+
+CREATE OR REPLACE VIEW idem.dwell AS
+SELECT machine, state,
+	pg_catalog.count(*) FILTER (WHERE until IS NULL) AS count,
+	pg_catalog.percentile_cont(0.5) WITHIN GROUP (ORDER BY
+		EXTRACT(epoch FROM until OPERATOR(pg_catalog.-) since)::pg_catalog.float8)
+		FILTER (WHERE until IS NOT NULL) AS median,
+	pg_catalog.percentile_cont(0.95) WITHIN GROUP (ORDER BY
+		EXTRACT(epoch FROM until OPERATOR(pg_catalog.-) since)::pg_catalog.float8)
+		FILTER (WHERE until IS NOT NULL) AS p95,
+	pg_catalog.min(since) FILTER (WHERE until IS NULL) AS oldest
+FROM (
+	SELECT machine, to_state AS state, at AS since,
+		pg_catalog.lead(at) OVER (PARTITION BY table_schema, table_name, row_key, machine,
+			CASE WHEN single.name IS NULL THEN column_name END ORDER BY seq) AS until
+	FROM idem.history
+		LEFT JOIN (
+			SELECT n.nspname, c.relname, b.machine
+			FROM idem.binding AS b
+				JOIN pg_catalog.pg_class AS c ON c.oid OPERATOR(pg_catalog.=) b.table_name
+				JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+			GROUP BY n.nspname, c.relname, b.machine
+			HAVING pg_catalog.count(*) OPERATOR(pg_catalog.=) 1
+		) AS single (schema, name, of)
+			ON single.schema::pg_catalog.text OPERATOR(pg_catalog.=) table_schema
+			AND single.name::pg_catalog.text OPERATOR(pg_catalog.=) table_name
+			AND single.of OPERATOR(pg_catalog.=) machine
+) AS stay
+GROUP BY machine, state;
+
 
 -- Versions, tokens, leases, windows, branches: 58, 60, 62, 64, 66
 

@@ -551,7 +551,7 @@ attach_create_triggers(const Attachment *attachment, Oid relid)
 					  psprintf("FOR EACH ROW WHEN (%s)", each_row),
 					  "idem_guard");
 		attach_create(attachment, relid, "_log_u", "AFTER UPDATE",
-					  "REFERENCING OLD TABLE AS idem_old NEW TABLE AS idem_new FOR EACH STATEMENT",
+					  "FOR EACH STATEMENT",
 					  "idem_history_changed");
 		attach_create(attachment, relid, "_log_i", "AFTER INSERT",
 					  "REFERENCING NEW TABLE AS idem_new FOR EACH STATEMENT",

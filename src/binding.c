@@ -17,6 +17,7 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/sysattr.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "catalog/dependency.h"
@@ -120,6 +121,19 @@ idem_trigger_is_ours(Oid function, const char *name)
 	extension = get_extension_oid("idem", true);
 	return OidIsValid(extension) &&
 		getExtensionOfObject(ProcedureRelationId, function) == extension;
+}
+
+/*
+ * Whether a trigger that is enabled so fires in this session.
+ */
+bool
+idem_trigger_fires_now(char enabled)
+{
+	if (SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA)
+		return enabled == TRIGGER_FIRES_ON_REPLICA ||
+			enabled == TRIGGER_FIRES_ALWAYS;
+	return enabled == TRIGGER_FIRES_ON_ORIGIN ||
+		enabled == TRIGGER_FIRES_ALWAYS;
 }
 
 /*
@@ -398,10 +412,7 @@ binding_read(Relation rel, const TriggerDesc *desc, int i, IdemTable *table,
 									&binding->base_type, &binding->typmod);
 	binding_read_options(binding);
 	binding->root = binding_root(rel, trigger, binding);
-
-	/* without history nothing but the proof is asked by row */
-	if (binding->history && table->each_row)
-		binding->rowwise = true;
+	binding->history_enabled = TRIGGER_DISABLED;
 
 	/* PostgreSQL fires triggers of one kind in the order they stand here */
 	for (int j = 0; j < desc->numtriggers; j++)
@@ -412,12 +423,62 @@ binding_read(Relation rel, const TriggerDesc *desc, int i, IdemTable *table,
 			trigger_fires(other, TRIGGER_TYPE_BEFORE, TRIGGER_TYPE_UPDATE) &&
 			!idem_trigger_is_ours(other->tgfoid, NULL))
 			binding->overruled = true;
+		if (other->tgnargs != IDEM_NARGS ||
+			strcmp(other->tgargs[IDEM_ARG_TAG], binding->tag) != 0)
+			continue;
 		if (!binding->history &&
 			trigger_fires(other, TRIGGER_TYPE_AFTER, TRIGGER_TYPE_UPDATE) &&
-			other->tgfoid == trigger->tgfoid &&
-			other->tgnargs == IDEM_NARGS &&
-			strcmp(other->tgargs[IDEM_ARG_TAG], binding->tag) == 0)
+			other->tgfoid == trigger->tgfoid)
 			binding->rowwise = true;
+		if (binding->history &&
+			TRIGGER_TYPE_MATCHES(other->tgtype, TRIGGER_TYPE_STATEMENT,
+								 TRIGGER_TYPE_AFTER, TRIGGER_TYPE_UPDATE) &&
+			other->tgfoid != trigger->tgfoid)
+			binding->history_enabled = other->tgenabled;
+	}
+}
+
+/*
+ * Whether the row that the guard sees before the update is not the one that is
+ * written: another's trigger comes behind it, or part of the key is computed.
+ */
+static bool
+binding_sees_draft(Relation rel, const IdemBinding *binding)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	Bitmapset  *key;
+	int			column = -1;
+
+	if (binding->overruled)
+		return true;
+	if (desc->constr == NULL || !desc->constr->has_generated_stored)
+		return false;
+	key = RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_PRIMARY_KEY);
+	while ((column = bms_next_member(key, column)) >= 0)
+	{
+		AttrNumber	attnum = column + FirstLowInvalidHeapAttributeNumber;
+
+		if (attnum > 0 &&
+			TupleDescAttr(desc, attnum - 1)->attgenerated != '\0')
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Without history nothing but the proof is asked for by row.
+ */
+static void
+table_choose_way(Relation rel, const TriggerDesc *triggers, IdemTable *table)
+{
+	table->each_row = table_is_each_row(rel, triggers);
+	for (int i = 0; i < table->nbindings && !table->each_row; i++)
+		table->each_row = table->bindings[i].history &&
+			binding_sees_draft(rel, &table->bindings[i]);
+	for (int i = 0; i < table->nbindings; i++)
+	{
+		if (table->bindings[i].history && table->each_row)
+			table->bindings[i].rowwise = true;
 	}
 }
 
@@ -441,7 +502,6 @@ table_read(Relation rel)
 	kept->table.relid = RelationGetRelid(rel);
 	kept->table.context = kept->pinned.context = context;
 	kept->table.bindings = palloc(Max(n, 1) * sizeof(IdemBinding));
-	kept->table.each_row = table_is_each_row(rel, triggers);
 	for (int i = 0; i < n; i++)
 	{
 		const Trigger *trigger = &triggers->triggers[i];
@@ -452,6 +512,7 @@ table_read(Relation rel)
 			binding_read(rel, triggers, i, &kept->table,
 						 &kept->table.bindings[kept->table.nbindings++]);
 	}
+	table_choose_way(rel, triggers, &kept->table);
 	MemoryContextSwitchTo(former);
 	return kept;
 }

@@ -58,6 +58,8 @@ typedef struct IdemBinding
 	Oid			root;			/* the table that was attached */
 	bool		child;			/* of the table that was attached */
 	bool		history;
+	char		history_enabled;	/* as tgenabled of its trigger after
+									 * UPDATE */
 	bool		events_only;
 	bool		observe;
 	IdemDeleteRule on_delete;
@@ -84,6 +86,7 @@ extern void idem_binding_init(void);
 extern IdemTable *idem_table_get(Relation rel, MemoryContext holder);
 extern IdemBinding *idem_table_binding(IdemTable *table, const char *tag);
 extern bool idem_trigger_is_ours(Oid function, const char *name);
+extern bool idem_trigger_fires_now(char enabled);
 extern AttrNumber idem_trigger_column(const char *qual);
 extern IdemStateKind idem_state_kind(Oid type, int32 typmod, Oid *base_type,
 									 int32 *base_typmod);

@@ -10,7 +10,8 @@
 
 typedef struct IdemDecision
 {
-	int			to;				/* state */
+	int			from;			/* state */
+	int			to;
 	const char *event;			/* NULL: it passed without a rule */
 	HeapTuple	image;			/* the new row as it was decided on, or NULL */
 }			IdemDecision;

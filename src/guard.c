@@ -4,8 +4,9 @@
  *
  * One function, idem_guard(), behind these triggers of a binding:
  *
- * before update of a row	decides.  Its name sorts last, so that it sees what
- *					other triggers made of the row.
+ * before update of a row	decides, and tells the history of the step.  Its name
+ *					sorts last, so that it sees what other triggers made
+ *					of the row.
  * after insert of a row	an INSERT must begin in an initial state.  Not
  *					before the insert: an INSERT ... ON CONFLICT DO UPDATE
  *					inserts nothing.  Its WHEN clause is idem_not_initial(),
@@ -14,19 +15,20 @@
  *					event is queued for the others.
  * after delete of a row	the rule for deletes; on partitioned tables always,
  *					for rows that move (guard_move.c).
- * after update of a row	proves the final row, and records history.  On
- *					partitioned and inheritance tables always.
+ * after update of a row	proves the final row, and tells the history, where
+ *					that was not done before.  On partitioned and
+ *					inheritance tables always.
  * after the statement	on plain tables: proves rows that a later trigger may
  *					have changed (guard_proof.c).
  *
  * The history of a plain table is written by statement (history.c), as long as
- * nobody can come between the write of a row and the end of its statement.
- * Otherwise (binding.c, idem_table_is_each_row) the triggers after the insert
- * and update of a row do it here.  Their WHEN clauses have idem_each_row(),
- * which the planner replaces by true or false when the statement begins; the
- * first who asks in a statement gets the answer for all (writing.c).  The
- * names of those that write history sort first: a trigger that moves the row on
- * has its own step recorded later.
+ * nobody can come between the guard and the write of a row, or between that and
+ * the end of its statement.  Otherwise (table_choose_way in binding.c) the
+ * triggers after the insert and update of a row do it here.  Their WHEN clauses
+ * have idem_each_row(), which the planner replaces by true or false when the
+ * statement begins; the first who asks in a statement gets the answer for all
+ * (writing.c).  The names of those that write history sort first: a trigger that
+ * moves the row on has its own step recorded later.
  *
  * The first call of a statement for a relation sets up a judge (judge.c) in
  * fn_extra, and takes in invalidations first.  It lives as long as the
@@ -89,8 +91,10 @@ guard_begin(FunctionCallInfo fcinfo)
 		call->by_row = idem_writing_by_row(call->statement, call->fired_at,
 										   binding->root, call->depth - 1,
 										   binding->rowwise);
-		idem_writing_keep_machine(call->statement, call->fired_at,
-								  binding->tag, call->judge->machine);
+		call->records = idem_trigger_fires_now(binding->history_enabled);
+		call->taken.holder = holder;
+		call->taken.serial = idem_writing_serial(call->statement,
+												 call->fired_at);
 	}
 	call->keep_image = binding->overruled ||
 		(rel->rd_rel->relispartition && rel->trigdesc != NULL &&
@@ -130,29 +134,14 @@ guard_before_update(IdemGuardCall * call, TriggerData *trigdata)
 			idem_guard_proof_note(call, trigdata->tg_relation,
 								  &old_tuple->t_self,
 								  moves_on ? &decision : NULL, trigdata->tg_newtuple);
-		if (moves_on && binding->history)
+		if (moves_on && call->records && idem_taken_step != NULL)
 		{
-			bool		many = true;
-
-			if (intent == NULL && decision.event != NULL)
-			{
-				Datum		value;
-				bool		isnull;
-				int			from = idem_guard_state(call, trigdata->tg_trigslot,
-													&value, &isnull);
-
-				(void) idem_machine_pair(call->judge->machine, from,
-										 decision.to, &many);
-				/* what stays in its state is recorded by its note only */
-				if (from == decision.to)
-					many = true;
-				if (strcmp(decision.event, "migrate") == 0)
-					many = true;
-			}
-			if (many && idem_taken_note != NULL)
-				idem_taken_note(trigdata->tg_relation, old_tuple,
-								trigdata->tg_newtuple, binding, decision.event,
-								intent);
+			idem_taken_step(&call->taken, trigdata, binding,
+							idem_guard_name(call, decision.from,
+											trigdata->tg_trigslot),
+							idem_guard_name(call, decision.to,
+											trigdata->tg_newslot),
+							decision.event, intent);
 		}
 	}
 	return trigdata->tg_newtuple;
@@ -209,7 +198,6 @@ void
 idem_guard_init(void)
 {
 	idem_decision_init();
-	idem_writing_init();
 	idem_guard_proof_init();
 	idem_guard_move_init();
 }

@@ -20,6 +20,8 @@ typedef struct IdemGuardCall
 	int			depth;			/* of triggers */
 	MemoryContext statement;	/* the memory of it (writing.c) */
 	bool		by_row;			/* what was decided is asked for after the row */
+	bool		records;		/* else the history's trigger would not fire */
+	IdemTaken	taken;
 	Oid			fired_at;		/* where an event names the row */
 	int			warnings;
 	bool		keep_image;		/* what is written may be another row */
@@ -29,6 +31,8 @@ typedef struct IdemGuardCall
 extern int	idem_guard_state(IdemGuardCall * call, TupleTableSlot *slot,
 							 Datum *value, bool *isnull);
 extern char *idem_guard_label(IdemGuardCall * call, Datum value, bool isnull);
+extern const char *idem_guard_name(IdemGuardCall * call, int state,
+								   TupleTableSlot *slot);
 extern bool idem_guard_decide(IdemGuardCall * call, ItemPointer tid,
 							  TupleTableSlot *old_slot,
 							  TupleTableSlot *new_slot,

@@ -37,6 +37,21 @@ idem_guard_label(IdemGuardCall * call, Datum value, bool isnull)
 }
 
 /*
+ * The same where the state is known; NULL if the row has none.
+ */
+const char *
+idem_guard_name(IdemGuardCall * call, int state, TupleTableSlot *slot)
+{
+	Datum		value;
+	bool		isnull;
+
+	if (state >= 0)
+		return call->judge->machine->states[state].name;
+	value = slot_getattr(slot, call->judge->binding->column, &isnull);
+	return idem_guard_label(call, value, isnull);
+}
+
+/*
  * Where the write is not refused but only watched: whether to warn of it too.
  */
 static int
@@ -152,6 +167,7 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 	bool		same = from == to;
 
 	*intent = NULL;
+	decision->from = from;
 	decision->to = to;
 	decision->event = NULL;
 	decision->image = NULL;

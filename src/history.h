@@ -17,14 +17,14 @@ typedef struct IdemHistoryRow
 	int64		row_hash;		/* idem_history_hash() of it */
 	Jsonb	   *whole_key;		/* with the state column, if that is in it */
 	const char *event;
-	char	   *from;
-	char	   *to;
+	const char *from;
+	const char *to;
 	bool		has_version;
 	int64		version;
 	text	   *key;
 	Jsonb	   *context;		/* NULL: the setting's */
-	TimestampTz at;
-	int64		seq;			/* 0: the next one */
+	int64		seq;			/* 0: drawn when it is written */
+	TimestampTz at;				/* if seq is not 0 */
 	bool		passed;			/* the row is in a later state already */
 } IdemHistoryRow;
 
@@ -34,14 +34,28 @@ typedef struct IdemHistoryWriter IdemHistoryWriter;
 extern IdemHistoryWriter *idem_history_open(const IdemBinding *binding);
 extern void idem_history_add(IdemHistoryWriter *writer,
 							 const IdemHistoryRow *row);
+extern bool idem_history_is_full(const IdemHistoryWriter *writer);
+extern void idem_history_number(IdemHistoryWriter *writer);
+extern void idem_history_pass(IdemHistoryWriter *writer, int64 row_hash);
+extern void idem_history_flush(IdemHistoryWriter *writer);
 extern void idem_history_close(IdemHistoryWriter *writer);
-extern Oid	idem_history_sequence(const IdemHistoryWriter *writer);
+
+/* history_pending.c */
+extern void idem_history_pending_init(void);
+extern void idem_history_pend(Relation rel, const IdemBinding *binding,
+							  uint64 statement, const IdemHistoryRow *row);
+extern void idem_history_precede(Oid trigger, int64 row_hash);
+extern void idem_history_settle(Oid relid);
+
+/* history_key.c */
+extern IdemTarget *idem_history_key(IdemTarget *target,
+									const IdemTable *table);
+extern IdemTarget *idem_history_find_key(Relation rel,
+										 const IdemBinding *binding);
+extern int64 idem_history_hash(const IdemTarget *key, const Datum *values,
+							   Jsonb *row_key);
 
 /* history.c */
 extern void idem_history_init(void);
-extern int64 idem_history_hash(const IdemTarget *key, const Datum *values,
-							   Jsonb *row_key);
-extern IdemTarget *idem_history_key(IdemTarget *target,
-									const IdemTable *table);
 
 #endif							/* IDEM_HISTORY_H */

@@ -46,6 +46,7 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
+#include "binding.h"
 #include "errors.h"
 #include "pin.h"
 #include "release.h"
@@ -545,6 +546,53 @@ rowversion_set(TriggerData *td, VersionCheck *check, int64 value)
 	else
 		*(int16 *) place = (int16) value;
 	return tuple;
+}
+
+/*
+ * Whether the version of a row is counted by a trigger that fires behind this
+ * one.
+ */
+bool
+idem_rowversion_is_after(Relation rel, const IdemVersion *version,
+						 const Trigger *trigger)
+{
+	bool		behind = false;
+
+	for (int i = 0; i < rel->trigdesc->numtriggers; i++)
+	{
+		const Trigger *other = &rel->trigdesc->triggers[i];
+
+		if (other->tgoid == trigger->tgoid)
+			behind = true;
+		else if (other->tgoid == version->trigger)
+			return behind && idem_trigger_fires_now(other->tgenabled);
+	}
+	return false;
+}
+
+/*
+ * The version that such a trigger will give the row, if it lets it pass.  False
+ * if that is null.
+ */
+bool
+idem_rowversion_next(TriggerData *td, const IdemVersion *version, int64 *next)
+{
+	TupleDesc	desc = RelationGetDescr(td->tg_relation);
+	bool		oldnull;
+	bool		newnull;
+	int64		old = rowversion_fetch(td->tg_trigtuple, desc, version, &oldnull);
+	int64		new = rowversion_fetch(td->tg_newtuple, desc, version, &newnull);
+
+	*next = old + 1;
+	if (!bms_is_member(version->column - FirstLowInvalidHeapAttributeNumber,
+					   td->tg_updatedcols) &&
+		oldnull == newnull && old == new && version->ignored != NULL &&
+		rowversion_only_ignored(td, version))
+	{
+		*next = old;
+		return !oldnull;
+	}
+	return true;
 }
 
 /*

@@ -6,8 +6,10 @@
 #define IDEM_ROWVERSION_H
 
 #include "access/attnum.h"
+#include "commands/trigger.h"
 #include "nodes/bitmapset.h"
 #include "utils/relcache.h"
+#include "utils/reltrigger.h"
 
 /* what idem_attach_version() declared of a table */
 typedef struct IdemVersion
@@ -29,6 +31,10 @@ extern void idem_rowversion_init(void);
 extern bool idem_rowversion_find(Relation rel, IdemVersion *version);
 extern int64 idem_rowversion_from_datum(Datum value, Oid base);
 extern Datum idem_rowversion_to_datum(int64 value, Oid base);
+extern bool idem_rowversion_is_after(Relation rel, const IdemVersion *version,
+									 const Trigger *trigger);
+extern bool idem_rowversion_next(TriggerData *td, const IdemVersion *version,
+								 int64 *next);
 extern int64 idem_rowversion_max(Oid base);
 extern bool idem_rowversion_is_harmless(Oid function, Oid schema);
 

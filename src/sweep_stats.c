@@ -29,7 +29,7 @@ typedef struct Pending
 	int64		nblocks;
 	bool		whole;			/* it went once round by itself */
 	bool		owned;			/* it went on from where the last one stopped */
-}			Pending;
+} Pending;
 
 static Pending pending[MAX_PENDING];
 static int	npending = 0;
@@ -38,7 +38,7 @@ static int	npending = 0;
 static IdemStatsRow * current = NULL;
 
 static void
-sweep_settle(const Pending * call)
+sweep_settle(const Pending *call)
 {
 	int64		round_at = idem_stats_get(call->row, IDEM_GAUGE_ROUND_AT);
 	int64		done = idem_stats_get(call->row, IDEM_GAUGE_ROUND_DONE);

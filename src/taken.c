@@ -17,7 +17,7 @@
 
 #include "taken.h"
 
-IdemTakenNote idem_taken_note = NULL;
+IdemTakenStep idem_taken_step = NULL;
 IdemTakenRow idem_taken_row = NULL;
 
 static IdemIntent *intents = NULL;
@@ -53,20 +53,6 @@ void
 idem_taken_end(IdemIntent *intent)
 {
 	intents = intent->outer;
-}
-
-/*
- * Whether the intent still stands.
- */
-bool
-idem_taken_is_live(const IdemIntent *intent)
-{
-	for (IdemIntent *i = intents; i != NULL; i = i->outer)
-	{
-		if (i == intent)
-			return true;
-	}
-	return false;
 }
 
 /*

@@ -6,6 +6,7 @@
 #define IDEM_TAKEN_H
 
 #include "access/htup.h"
+#include "commands/trigger.h"
 #include "storage/itemptr.h"
 #include "utils/jsonb.h"
 #include "utils/relcache.h"
@@ -38,11 +39,23 @@ typedef struct IdemIntent
 	struct IdemIntent *outer;
 } IdemIntent;
 
-/* what the history does with what the guard tells it; NULL: nothing */
-typedef void (*IdemTakenNote) (Relation rel, HeapTuple old_tuple,
-							   HeapTuple new_tuple, const IdemBinding *binding,
-							   const char *event, const IdemIntent *intent);
-extern IdemTakenNote idem_taken_note;
+/* who tells the history of the steps of one statement */
+typedef struct IdemTaken
+{
+	MemoryContext holder;		/* of what the history keeps meanwhile */
+	uint64		serial;			/* no two statements share one */
+	void	   *history;		/* the history's own */
+} IdemTaken;
+
+/*
+ * What the history does with what the guard tells it, before the update of a
+ * row that will be written; NULL: nothing.
+ */
+typedef void (*IdemTakenStep) (IdemTaken *taken, TriggerData *trigdata,
+							   const IdemBinding *binding, const char *from,
+							   const char *to, const char *event,
+							   const IdemIntent *intent);
+extern IdemTakenStep idem_taken_step;
 
 /* the same after the write, in the statement that has that memory */
 typedef void (*IdemTakenRow) (MemoryContext statement, Relation rel,
@@ -55,7 +68,6 @@ extern void idem_taken_init(void);
 extern int	idem_taken_depth(void);
 extern void idem_taken_begin(IdemIntent *intent);
 extern void idem_taken_end(IdemIntent *intent);
-extern bool idem_taken_is_live(const IdemIntent *intent);
 extern const IdemIntent *idem_taken_intent(Oid relid, ItemPointer tid,
 										   const char *machine,
 										   const char *column);

@@ -9,20 +9,15 @@
  * it is kept by the statement's memory, which is the executor's for the query,
  * and by the table, and goes with that memory.
  *
- * A foreign key's action has a memory of its own, which is gone when its
- * triggers fire, those of the statement that it belongs to.  Its answer is left
- * behind for them, by the depth of triggers at which the action ran.  Several
- * actions are written by one statement trigger, so they follow the first answer.
- * By row is always right; if the first was by statement, and is not right any
- * more, the statement fails.
- *
  * A statement inside another one (of a trigger, or of a function in a clause)
- * may move on a row that the outer one has moved and not recorded yet.  Then the
- * inner one, which records first, draws two numbers, and leaves the lower one
- * and the time for the step of the outer one: the history is in the order of
- * steps.  The outer one leaves the row's timers as they are, which are of the
- * later state.  A statement that nobody nests in pays nothing for that.  What was
- * left by a subtransaction that failed since does not count.
+ * may move on a row that the outer one has written and not recorded yet, because
+ * it records behind the row.  Then the inner one, which records first, draws two
+ * numbers, and leaves the lower one and the time for the step of the outer one:
+ * the history is in the order of steps.  The outer one leaves the row's timers as
+ * they are, which are of the later state.  A statement that nobody nests in pays
+ * nothing for that.  What was left by a subtransaction that failed since does not
+ * count.  The memory of a foreign key's action is gone when its triggers fire,
+ * those of the statement that it belongs to: nothing is left for these.
  */
 #include "postgres.h"
 
@@ -32,7 +27,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "errors.h"
+#include "catalog.h"
 #include "writing.h"
 
 /* a row that an inner statement moved on */
@@ -41,7 +36,7 @@ typedef struct MovedKey
 	Oid			root;
 	uint32		tag;			/* hash of the binding's */
 	int64		row_hash;
-}			MovedKey;
+} MovedKey;
 
 typedef struct MovedRow
 {
@@ -50,7 +45,7 @@ typedef struct MovedRow
 	TransactionId xid;			/* of the subtransaction that did */
 	int64		seq;
 	TimestampTz at;
-}			MovedRow;
+} MovedRow;
 
 static inline uint32
 moved_hash_key(MovedKey key)
@@ -75,14 +70,6 @@ moved_same_key(MovedKey a, MovedKey b)
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
-/* the definition by which the guard takes rows */
-typedef struct WritingMachine
-{
-	uint32		tag;			/* hash of the binding's */
-	const IdemMachine *machine;
-	struct WritingMachine *next;
-}			WritingMachine;
-
 /* in the statement's memory */
 typedef struct Writing
 {
@@ -92,24 +79,14 @@ typedef struct Writing
 	int			depth;			/* of triggers that the statement runs in */
 	bool		by_row;
 	bool		done;			/* all of the table is recorded */
-	bool		adopted;		/* the answer is of a foreign key's action */
+	uint64		serial;			/* no two share one */
 	moved_hash *moved;			/* NULL: none */
-	WritingMachine *machines;
 	struct Writing *outer;
 	MemoryContextCallback callback;
-}			Writing;
+} Writing;
 
-/* of a foreign key's action that has ended; in TopTransactionContext */
-typedef struct WritingLeft
-{
-	Oid			relid;
-	int			depth;
-	bool		by_row;
-	struct WritingLeft *next;
-}			WritingLeft;
-
-static Writing * writings = NULL;	/* innermost first */
-static WritingLeft * left = NULL;
+static Writing *writings = NULL;	/* innermost first */
+static uint64 last_serial = 0;
 
 static uint32
 writing_hash_tag(const char *tag)
@@ -128,17 +105,6 @@ writing_find(MemoryContext statement, Oid relid)
 	return writing;
 }
 
-static WritingLeft *
-writing_find_left(Oid relid, int depth)
-{
-	WritingLeft *answer = left;
-
-	while (answer != NULL &&
-		   (answer->relid != relid || answer->depth != depth))
-		answer = answer->next;
-	return answer;
-}
-
 /*
  * The statement's memory goes.
  */
@@ -146,9 +112,8 @@ static void
 writing_release(void *arg)
 {
 	Writing    *writing = (Writing *) arg;
-	WritingLeft *answer;
 
-	for (Writing * *link = &writings; *link != NULL; link = &(*link)->outer)
+	for (Writing **link = &writings; *link != NULL; link = &(*link)->outer)
 	{
 		if (*link == writing)
 		{
@@ -156,19 +121,6 @@ writing_release(void *arg)
 			break;
 		}
 	}
-	if (writing->done || writing->depth == 0 || !IsTransactionState())
-		return;
-	answer = writing_find_left(writing->relid, writing->depth);
-	if (answer == NULL)
-	{
-		answer = MemoryContextAlloc(TopTransactionContext,
-									sizeof(WritingLeft));
-		answer->relid = writing->relid;
-		answer->depth = writing->depth;
-		answer->next = left;
-		left = answer;
-	}
-	answer->by_row = writing->by_row;
 }
 
 static Writing *
@@ -180,6 +132,7 @@ writing_add(MemoryContext statement, Oid relid, Oid root, int depth)
 	writing->relid = relid;
 	writing->root = root;
 	writing->depth = depth;
+	writing->serial = ++last_serial;
 	writing->callback.func = writing_release;
 	writing->callback.arg = writing;
 	MemoryContextRegisterResetCallback(statement, &writing->callback);
@@ -198,59 +151,23 @@ idem_writing_by_row(MemoryContext statement, Oid relid, Oid root, int depth,
 					bool now)
 {
 	Writing    *writing = writing_find(statement, relid);
-	WritingLeft *answer;
-
-	if (writing != NULL)
-		return writing->by_row;
-	answer = depth > 0 ? writing_find_left(relid, depth) : NULL;
-	if (answer != NULL && answer->by_row)
-		now = true;
-	else if (answer != NULL && now)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("a table with history was changed while a foreign key's action wrote it"),
-				 errhint("Try the transaction again."),
-				 errhidestmt(true)));
-	writing_add(statement, relid, root, depth)->by_row = now;
-	return now;
-}
-
-/*
- * The definition that a statement keeps to; it stays as long as the statement's
- * memory.
- */
-void
-idem_writing_keep_machine(MemoryContext statement, Oid relid, const char *tag,
-						  const IdemMachine *machine)
-{
-	Writing    *writing = writing_find(statement, relid);
-	WritingMachine *kept;
-
-	if (writing == NULL || idem_writing_machine(statement, relid, tag) != NULL)
-		return;
-	kept = MemoryContextAlloc(statement, sizeof(WritingMachine));
-	kept->tag = writing_hash_tag(tag);
-	kept->machine = machine;
-	kept->next = writing->machines;
-	writing->machines = kept;
-}
-
-/*
- * That definition, or NULL if the guard has not decided anything.
- */
-const IdemMachine *
-idem_writing_machine(MemoryContext statement, Oid relid, const char *tag)
-{
-	Writing    *writing = writing_find(statement, relid);
 
 	if (writing == NULL)
-		return NULL;
-	for (WritingMachine * kept = writing->machines; kept != NULL; kept = kept->next)
 	{
-		if (kept->tag == writing_hash_tag(tag))
-			return kept->machine;
+		writing = writing_add(statement, relid, root, depth);
+		writing->by_row = now;
 	}
-	return NULL;
+	return writing->by_row;
+}
+
+/*
+ * A number that is this statement's on the table; one must have asked before how
+ * its history goes.
+ */
+uint64
+idem_writing_serial(MemoryContext statement, Oid relid)
+{
+	return writing_find(statement, relid)->serial;
 }
 
 /*
@@ -262,7 +179,7 @@ idem_writing_statement(MemoryContext statement, Oid relid, int depth)
 {
 	if (writing_find(statement, relid) != NULL)
 		return statement;
-	for (Writing * writing = writings; writing != NULL; writing = writing->outer)
+	for (Writing *writing = writings; writing != NULL; writing = writing->outer)
 	{
 		if (writing->relid == relid && writing->depth == depth)
 			return writing->statement;
@@ -271,35 +188,13 @@ idem_writing_statement(MemoryContext statement, Oid relid, int depth)
 }
 
 /*
- * For the statement trigger: whether the rows were recorded one by one.
+ * For a trigger after the statement: whether the rows were recorded one by one.
  */
 bool
-idem_writing_end(MemoryContext statement, Oid relid, int depth, bool now)
+idem_writing_end(MemoryContext statement, Oid relid, bool now)
 {
 	Writing    *writing = writing_find(statement, relid);
-	WritingLeft **link = &left;
-	WritingLeft *answer;
 
-	if (writing == NULL || writing->adopted)
-	{
-		/* triggers of a foreign key's action fire one level further out */
-		while (*link != NULL &&
-			   ((*link)->relid != relid || (*link)->depth != depth + 1))
-			link = &(*link)->next;
-		answer = *link;
-		if (answer != NULL)
-		{
-			now = answer->by_row;
-			*link = answer->next;
-			pfree(answer);
-			if (writing == NULL)
-			{
-				writing = writing_add(statement, relid, InvalidOid, depth);
-				writing->adopted = true;
-			}
-			writing->by_row = now;
-		}
-	}
 	if (writing == NULL)
 		return now;
 	writing->done = true;
@@ -315,7 +210,7 @@ writing_holder(MemoryContext statement, Oid relid, Oid root)
 {
 	Writing    *holder = NULL;
 
-	for (Writing * writing = writings; writing != NULL; writing = writing->outer)
+	for (Writing *writing = writings; writing != NULL; writing = writing->outer)
 	{
 		if (writing->statement == statement &&
 			(writing->relid == relid || writing->root == root))
@@ -337,8 +232,8 @@ moved_key(const IdemBinding *binding, int64 row_hash)
 }
 
 static void
-writing_reserve(Writing * writing, MemoryContext statement, Oid relid,
-				const IdemBinding *binding, int64 row_hash, Oid sequence)
+writing_reserve(Writing *writing, MemoryContext statement, Oid relid,
+				const IdemBinding *binding, int64 row_hash)
 {
 	MovedRow   *row;
 	bool		found;
@@ -346,8 +241,7 @@ writing_reserve(Writing * writing, MemoryContext statement, Oid relid,
 	if (writing == NULL)
 		return;
 	/* outer ones come first */
-	writing_reserve(writing->outer, statement, relid, binding, row_hash,
-					sequence);
+	writing_reserve(writing->outer, statement, relid, binding, row_hash);
 	if (writing->statement == statement || writing->done ||
 		writing_holder(writing->statement, relid, binding->root) != writing)
 		return;
@@ -357,7 +251,8 @@ writing_reserve(Writing * writing, MemoryContext statement, Oid relid,
 	if (found && TransactionIdIsCurrentTransactionId(row->xid))
 		return;
 	row->xid = GetCurrentTransactionId();
-	row->seq = nextval_internal(sequence, false);
+	row->seq = nextval_internal(idem_catalog_relation(IDEM_REL_HISTORY_SEQ),
+								false);
 	row->at = GetCurrentTimestamp();
 }
 
@@ -367,11 +262,10 @@ writing_reserve(Writing * writing, MemoryContext statement, Oid relid,
  */
 void
 idem_writing_reserve(MemoryContext statement, Oid relid,
-					 const IdemBinding *binding, int64 row_hash, Oid sequence)
+					 const IdemBinding *binding, int64 row_hash)
 {
 	if (writings != NULL)
-		writing_reserve(writings, statement, relid, binding, row_hash,
-						sequence);
+		writing_reserve(writings, statement, relid, binding, row_hash);
 }
 
 /*
@@ -382,7 +276,7 @@ bool
 idem_writing_reserved(MemoryContext statement, const IdemBinding *binding,
 					  int64 row_hash, int64 *seq, TimestampTz *at)
 {
-	for (Writing * writing = writings; writing != NULL; writing = writing->outer)
+	for (Writing *writing = writings; writing != NULL; writing = writing->outer)
 	{
 		MovedRow   *row;
 		bool		counts;
@@ -399,22 +293,4 @@ idem_writing_reserved(MemoryContext statement, const IdemBinding *binding,
 		return counts;
 	}
 	return false;
-}
-
-static void
-writing_transaction_ends(XactEvent event, void *arg)
-{
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
-		event == XACT_EVENT_PREPARE || event == XACT_EVENT_PARALLEL_COMMIT ||
-		event == XACT_EVENT_PARALLEL_ABORT)
-		left = NULL;			/* the memory goes with the transaction */
-}
-
-/*
- * Registers the callback; called once, when the library is loaded.
- */
-void
-idem_writing_init(void)
-{
-	RegisterXactCallback(writing_transaction_ends, NULL);
 }

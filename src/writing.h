@@ -9,21 +9,14 @@
 
 #include "binding.h"
 
-extern void idem_writing_init(void);
 extern bool idem_writing_by_row(MemoryContext statement, Oid relid, Oid root,
 								int depth, bool now);
 extern MemoryContext idem_writing_statement(MemoryContext statement, Oid relid,
 											int depth);
-extern bool idem_writing_end(MemoryContext statement, Oid relid, int depth,
-							 bool now);
-extern void idem_writing_keep_machine(MemoryContext statement, Oid relid,
-									  const char *tag,
-									  const IdemMachine *machine);
-extern const IdemMachine *idem_writing_machine(MemoryContext statement,
-											   Oid relid, const char *tag);
+extern uint64 idem_writing_serial(MemoryContext statement, Oid relid);
+extern bool idem_writing_end(MemoryContext statement, Oid relid, bool now);
 extern void idem_writing_reserve(MemoryContext statement, Oid relid,
-								 const IdemBinding *binding, int64 row_hash,
-								 Oid sequence);
+								 const IdemBinding *binding, int64 row_hash);
 extern bool idem_writing_reserved(MemoryContext statement,
 								  const IdemBinding *binding, int64 row_hash,
 								  int64 *seq, TimestampTz *at);

@@ -83,6 +83,38 @@ UPDATE gl_parent SET v = 1, state = 'b' WHERE id = 8;
 COMMIT;
 SELECT * FROM gl_t WHERE id > 7 ORDER BY id;
 
+-- by the role that wrote, not the one that commits; and not where the rows were
+-- written anew since
+CREATE ROLE regress_idem_gl_clerk;
+CREATE ROLE regress_idem_gl_nobody;
+SELECT idem_define('glr', E'stateDiagram-v2\n [*] --> a\n a --> b : e1 by regress_idem_gl_clerk\n b --> a : e2 by regress_idem_gl_nobody');
+CREATE TABLE gl_up (id int PRIMARY KEY, state text, v int);
+CREATE TABLE gl_role (id int PRIMARY KEY, state text, v int);
+SELECT idem_attach('glr', 'gl_role', 'state');
+ALTER TABLE gl_role INHERIT gl_up;
+CREATE FUNCTION gl_count() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN new.v := new.v + 1; RETURN new; END$$;
+CREATE TRIGGER "~late" BEFORE UPDATE ON gl_role FOR EACH ROW EXECUTE FUNCTION gl_count();
+INSERT INTO gl_role VALUES (1, 'a', 0), (2, 'a', 0);
+GRANT SELECT, UPDATE ON gl_up, gl_role TO regress_idem_gl_clerk;
+CREATE FUNCTION gl_write(i int) RETURNS void LANGUAGE sql SECURITY DEFINER AS
+	'UPDATE gl_up SET state = ''b'' WHERE id = i';
+ALTER FUNCTION gl_write OWNER TO regress_idem_gl_clerk;
+SET ROLE regress_idem_gl_nobody;
+SELECT gl_write(1);
+RESET ROLE;
+SELECT * FROM gl_role ORDER BY id;
+BEGIN;
+SET LOCAL ROLE regress_idem_gl_clerk;
+UPDATE gl_up SET state = 'b' WHERE id = 2;
+RESET ROLE;
+ALTER TABLE gl_up ALTER v TYPE bigint;
+COMMIT;
+SELECT * FROM gl_role ORDER BY id;
+DROP TABLE gl_role, gl_up;
+DROP FUNCTION gl_write, gl_count;
+DELETE FROM idem.machine WHERE name = 'glr';
+DROP ROLE regress_idem_gl_clerk, regress_idem_gl_nobody;
+
 DROP TABLE gl_t, gl_parent;
 DROP FUNCTION gl_later, gl_again, gl_insert;
 DELETE FROM idem.state WHERE machine = 'gl';

@@ -67,9 +67,9 @@ ALTER TABLE shop.orders RENAME TO bills;
 SELECT outcome FROM idem_fire('shop.bills', 1, 'submit', key => 'k');
 ROLLBACK;
 EOT
-is(run_as($node, 'regress_idem_owner', 'whole', <<'EOT'), "applied\n9|submit|draft|pending", 'and history goes on');
+is(run_as($node, 'regress_idem_owner', 'whole', <<'EOT'), "applied\nsubmit|draft|pending", 'and history goes on');
 SELECT outcome FROM idem_fire('shop.orders', 3, 'submit');
-SELECT seq, event, from_state, to_state FROM idem.history WHERE seq > 8;
+SELECT event, from_state, to_state FROM idem.history ORDER BY seq DESC LIMIT 1;
 EOT
 $node->safe_psql('whole', q{UPDATE idem.timer SET since = since - interval '2 h', due = due - interval '2 h'});
 is(run_as($node, 'regress_idem_owner', 'whole', 'SELECT table_name, row_key, outcome FROM idem_tick() ORDER BY 1, 2'),
