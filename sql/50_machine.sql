@@ -3,7 +3,9 @@
 -- Three tables that say which states there are and which events lead from one
 -- to another.  They may be written by idem_define() or by plain INSERT, UPDATE
 -- and DELETE: what cannot be right is refused where it is written, either way.
--- A change to any of them is announced as one of idem.machine.
+-- A change to any of them is announced as one of idem.machine.  States and
+-- transitions follow their machine by trigger, not by foreign keys, since
+-- pg_restore -j loads the three in any order.
 
 CREATE TABLE idem.machine (
 	name pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY
@@ -16,8 +18,7 @@ COMMENT ON COLUMN idem.machine.name IS 'what bindings and functions call it';
 COMMENT ON COLUMN idem.machine.owner IS 'role whose members may change the machine';
 
 CREATE TABLE idem.state (
-	machine pg_catalog.text COLLATE pg_catalog."C" NOT NULL
-		REFERENCES idem.machine ON UPDATE CASCADE ON DELETE CASCADE,
+	machine pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
 	name pg_catalog.text COLLATE pg_catalog."C" NOT NULL
 		CHECK (pg_catalog.octet_length(name) OPERATOR(pg_catalog.>=) 1
 			AND pg_catalog.octet_length(name) OPERATOR(pg_catalog.<=) 128
@@ -50,9 +51,7 @@ CREATE TABLE idem.transition (
 	after pg_catalog.interval
 		CHECK (after OPERATOR(pg_catalog.>=) '0 s'::pg_catalog.interval
 			AND after OPERATOR(pg_catalog.<=) '1000 years'::pg_catalog.interval),
-	PRIMARY KEY (machine, event, from_state, priority),
-	FOREIGN KEY (machine, to_state) REFERENCES idem.state
-		ON UPDATE CASCADE ON DELETE CASCADE
+	PRIMARY KEY (machine, event, from_state, priority)
 );
 CREATE INDEX transition_to_state ON idem.transition (machine, to_state);
 COMMENT ON TABLE idem.transition IS 'the transitions of a machine, tried in the order of priority, then event';

@@ -103,7 +103,7 @@ CREATE FUNCTION idem_allowed(
 ) RETURNS SETOF pg_catalog.record
 	AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_allowed(pg_catalog.regclass, "any") IS
-'What the current role could fire on a row now: events and where they lead, guards included. Takes no lock. Empty if the row is missing. Errors: ID400 bad argument, ID500 no machine.';
+'What the current role could fire on a row now: events and where they lead, guards included; not those that only time fires. Takes no lock. Empty if the row is missing. Errors: ID400 bad argument, ID500 no machine.';
 
 CREATE FUNCTION idem_allowed(
 	table_name pg_catalog.regclass,

@@ -60,6 +60,21 @@ allowed_read(IdemFire *fire, Datum *id, IdemFireRow *row)
 }
 
 /*
+ * Whether the event is for somebody to fire: not if all its rules wait for
+ * their time.
+ */
+static bool
+allowed_by_hand(const IdemRule *const *rules, int nrules, const char *event)
+{
+	for (int i = 0; i < nrules; i++)
+	{
+		if (!rules[i]->timed && strcmp(rules[i]->event, event) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
  * What one machine of the table allows.
  */
 static void
@@ -82,7 +97,7 @@ allowed_of(IdemFire *fire, const IdemFireRow *row, ReturnSetInfo *rsinfo)
 
 		for (int j = 0; j < i && !again; j++)
 			again = strcmp(rules[j]->event, rules[i]->event) == 0;
-		if (again)
+		if (again || !allowed_by_hand(rules, nrules, rules[i]->event))
 			continue;
 		fire->event = rules[i]->event;
 		idem_fire_judge(fire, row, GetActiveSnapshot(), &verdict);
@@ -166,7 +181,7 @@ allowed_explain(IdemFire *fire, const IdemFireVerdict *verdict)
 										idem_machine_state(fire->machine,
 														   verdict->from != NULL ? verdict->from : "",
 														   verdict->from != NULL ? strlen(verdict->from) : 0),
-										NULL);
+										NULL, NULL);
 
 				return psprintf("%s: no transition \"%s\" leaves %s%s%s",
 								outcome, fire->event, from,

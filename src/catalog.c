@@ -23,6 +23,7 @@
 #include "commands/trigger.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -148,6 +149,21 @@ idem_catalog_is_system(Relation rel)
 {
 	return IsSystemRelation(rel) ||
 		RelationGetNamespace(rel) == get_namespace_oid("idem", true);
+}
+
+/*
+ * Whether a dump is being restored into the table, as far as can be told:
+ * dumps and pg_restore switch check_function_bodies off, and act as the table's
+ * owner or a superuser, who could switch triggers off as well.  The session's
+ * user counts too, since anybody can change the setting and then call a
+ * function of the owner's.
+ */
+bool
+idem_catalog_is_restored(Relation rel)
+{
+	return !check_function_bodies &&
+		has_privs_of_role(GetUserId(), rel->rd_rel->relowner) &&
+		has_privs_of_role(GetSessionUserId(), rel->rd_rel->relowner);
 }
 
 /*

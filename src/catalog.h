@@ -41,6 +41,7 @@ extern void idem_catalog_init(void);
 extern Oid	idem_catalog_relation(IdemRelation which);
 extern Oid	idem_catalog_owner(IdemRelation which);
 extern bool idem_catalog_is_system(Relation rel);
+extern bool idem_catalog_is_restored(Relation rel);
 extern int64 idem_catalog_draw_fence(int64 former);
 extern uint64 idem_catalog_epoch(IdemRelation which);
 extern void idem_catalog_become(Oid owner, IdemIdentity *saved);

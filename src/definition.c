@@ -264,6 +264,8 @@ idem_definition_parse(const char *machine, const char *text)
 
 	definition->machine = pstrdup(machine);
 	sketch.place.machine = machine;
+	sketch.place.text = text;
+
 	context.callback = definition_context;
 	context.arg = &sketch;
 	context.previous = error_context_stack;

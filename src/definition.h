@@ -59,6 +59,7 @@ typedef struct IdemLabel
 typedef struct IdemPlace
 {
 	const char *machine;
+	const char *text;			/* of the whole definition */
 	int			line;
 } IdemPlace;
 

@@ -30,6 +30,9 @@
  * (writing.c).  The names of those that write history sort first: a trigger that
  * moves the row on has its own step recorded later.
  *
+ * Rows that a restore inserts have been judged, and recorded, where they come
+ * from.
+ *
  * The first call of a statement for a relation sets up a judge (judge.c) in
  * fn_extra, and takes in invalidations first.  It lives as long as the
  * statement, whose definition of the machine is therefore one and the same.
@@ -42,6 +45,7 @@
 #include "utils/builtins.h"
 #include "utils/rel.h"
 
+#include "catalog.h"
 #include "errors.h"
 #include "guard.h"
 #include "guard_call.h"
@@ -237,6 +241,11 @@ idem_guard(PG_FUNCTION_ARGS)
 	if (call == NULL)
 	{
 		guard_check_trigger(trigdata);
+		/* pg_restore -j loads partitions when the parent has its triggers */
+		if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) &&
+			!idem_guard_has_moved() &&
+			idem_catalog_is_restored(trigdata->tg_relation))
+			return PointerGetDatum(NULL);
 		/* it outlives a column that is dropped with all that depends on it */
 		if (TRIGGER_FIRED_FOR_STATEMENT(trigdata->tg_event) && !idem_guard_proof_is_due())
 			return PointerGetDatum(NULL);

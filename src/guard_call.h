@@ -57,6 +57,7 @@ extern void idem_guard_proof_of_statement(IdemGuardCall * call, Relation rel);
 
 /* guard_move.c */
 extern void idem_guard_move_init(void);
+extern bool idem_guard_has_moved(void);
 extern bool idem_guard_leave(IdemGuardCall * call, TriggerData *trigdata);
 extern bool idem_guard_arrive(IdemGuardCall * call, TriggerData *trigdata);
 

@@ -67,6 +67,15 @@ move_at(int depth, const IdemBinding *binding, bool create)
 }
 
 /*
+ * Whether a row has moved between partitions in this transaction.
+ */
+bool
+idem_guard_has_moved(void)
+{
+	return moves != NULL;
+}
+
+/*
  * After the delete of a row: true if it moves, and is kept.
  */
 bool

@@ -283,6 +283,9 @@ idem_history_changed(PG_FUNCTION_ARGS)
 				 errmsg("trigger \"%s\" does not fire as one of a history",
 						trigdata->tg_trigger->tgname),
 				 errhint("Make it with idem_attach().")));
+	if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) &&
+		idem_catalog_is_restored(trigdata->tg_relation))
+		return PointerGetDatum(NULL);
 
 	relid = RelationGetRelid(trigdata->tg_relation);
 	depth = idem_taken_depth() - 1;

@@ -58,7 +58,7 @@ extern void idem_judge_check_guards(Relation rel, const IdemMachine *machine);
 
 /* judge_report.c */
 extern char *idem_judge_allowed_text(IdemJudge *judge, int from,
-									 const IdemRule *refused);
+									 const char *event, const char *to);
 extern void idem_judge_count(const IdemJudge *judge, bool observed,
 							 IdemJudgement verdict, const char *from,
 							 const char *to, const char *event,

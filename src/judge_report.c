@@ -11,16 +11,19 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 
+#include "definition.h"
 #include "errors.h"
 #include "judge.h"
 #include "stats.h"
 
 /*
- * What leads on from a state, for a hint, as far as roles tell, but for the rule
- * that was just refused; an empty string if nothing does.
+ * What leads on from a state, for a hint, as far as roles tell; an empty
+ * string if nothing does.  Without "event", if that is not NULL, else without
+ * what leads to "to", if that is not NULL: it was refused.
  */
 char *
-idem_judge_allowed_text(IdemJudge *judge, int from, const IdemRule *refused)
+idem_judge_allowed_text(IdemJudge *judge, int from, const char *event,
+						const char *to)
 {
 	const IdemRule *const *rules;
 	StringInfoData buf;
@@ -35,13 +38,13 @@ idem_judge_allowed_text(IdemJudge *judge, int from, const IdemRule *refused)
 	for (int i = 0; i < nrules; i++)
 	{
 		const IdemRule *rule = rules[i];
-		bool		again = false;
+		bool		skip = event != NULL ? strcmp(rule->event, event) == 0 :
+		to != NULL && strcmp(rule->to, to) == 0;
 
-		for (int j = 0; j < i && !again; j++)
-			again = rules[j]->to_state == rule->to_state &&
+		for (int j = 0; j < i && !skip; j++)
+			skip = rules[j]->to_state == rule->to_state &&
 				strcmp(rules[j]->event, rule->event) == 0;
-		if (again || rule == refused || rule->to_state == from ||
-			!idem_judge_role(judge, rule))
+		if (skip || rule->to_state == from || !idem_judge_role(judge, rule))
 			continue;
 		if (++shown > 10)
 		{
@@ -50,6 +53,11 @@ idem_judge_allowed_text(IdemJudge *judge, int from, const IdemRule *refused)
 		}
 		appendStringInfo(&buf, "%s\"%s\" to \"%s\"", shown > 1 ? ", " : "",
 						 rule->event, rule->to);
+		if (rule->timed)
+		{
+			appendStringInfoString(&buf, " after");
+			idem_label_print_interval(&buf, &rule->after);
+		}
 	}
 	return buf.data;
 }
@@ -157,7 +165,8 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 	idem_machine_state(machine, from, strlen(from));
 	bool		guarded = verdict == IDEM_JUDGE_GUARDED;
 	char	   *allowed = idem_judge_allowed_text(judge, from_state,
-												  guarded ? rule : NULL);
+												  guarded ? event : NULL,
+												  guarded ? to : NULL);
 	char	   *hint = NULL;
 
 	idem_judge_count(judge, elevel < ERROR, verdict, from, to, event, rule);

@@ -34,8 +34,12 @@
 #include "definition.h"
 #include "errors.h"
 
-/* so much of what was found is shown in a message */
+/* so much of what was found, and of its line, is shown in a message */
 #define MAX_FOUND		40
+#define MAX_LINE		160
+
+static const char order_hint[] =
+"The order is: event [guard] by role, role after interval.";
 
 /* as the table's CHECK says */
 #define MAX_AFTER_YEARS	1000
@@ -64,6 +68,36 @@ static const struct
 	{"semi", ';'}
 };
 
+static char *
+place_clip(const char *text, int len, int limit)
+{
+	if (len <= limit)
+		return pnstrdup(text, len);
+	return psprintf("%.*s...", pg_mbcliplen(text, len, limit), text);
+}
+
+/*
+ * The line that an error is about.
+ */
+static char *
+place_line(const IdemPlace *place)
+{
+	const char *from = place->text;
+	const char *end;
+
+	for (int line = 1; line < place->line && *from != '\0'; from++)
+	{
+		if (*from == '\n')
+			line++;
+	}
+	while (*from != '\0' && *from != '\n' && scanner_isspace(*from))
+		from++;
+	end = from + strcspn(from, "\n");
+	while (end > from && scanner_isspace(end[-1]))
+		end--;
+	return place_clip(from, end - from, MAX_LINE);
+}
+
 /*
  * Everything that is wrong with the form of a definition.
  */
@@ -71,22 +105,20 @@ void
 idem_place_error(const IdemPlace *place, const char *expected,
 				 const char *found, const char *hint)
 {
-	int			len = strlen(found);
-	const char *more = "";
+	const char *line = place_line(place);
 
-	if (len > MAX_FOUND)
-	{
-		len = pg_mbcliplen(found, len, MAX_FOUND);
-		more = "...";
-	}
+	found = place_clip(found, strlen(found), MAX_FOUND);
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_MISUSE),
 			 errmsg("definition of machine \"%s\" is malformed at line %d",
 					place->machine, place->line),
 			 found[0] == '\0' ?
-			 errdetail("Expected %s, found the end of the line.", expected) :
-			 errdetail("Expected %s, found \"%.*s%s\".",
-					   expected, len, found, more),
+			 errdetail("Expected %s, found the end of the line%s%s",
+					   expected, line[0] != '\0' ? ": " : ".", line) :
+			 strcmp(found, line) == 0 ?
+			 errdetail("Expected %s, found \"%s\".", expected, found) :
+			 errdetail("Expected %s, found \"%s\" in: %s",
+					   expected, found, line),
 			 hint != NULL ? errhint("%s", hint) : 0,
 			 errhidestmt(true)));
 }
@@ -319,8 +351,8 @@ label_read_interval(LabelReader *reader)
 			PG_RE_THROW();
 		FlushErrorState();
 		idem_place_error(reader->place, "an interval such as \"30 min\"", text,
-						 strstr(text, " by ") != NULL ?
-						 "Write \"by\" before \"after\"." : NULL);
+						 strstr(text, " by ") != NULL || strchr(text, '[') != NULL ?
+						 order_hint : NULL);
 	}
 	PG_END_TRY();
 
@@ -394,6 +426,8 @@ idem_label_parse(const IdemPlace *place, const char *text, int len,
 					label->roles != NIL ? "\",\", \"after\" or the end of the line" :
 					label->guard != NULL ? "\"by\", \"after\" or the end of the line" :
 					"\"[\", \"by\", \"after\" or the end of the line",
+					*reader.at == '[' || label_at_keyword(&reader, "by") ||
+					label_at_keyword(&reader, "after") ? order_hint :
 					"A name of several words is put in double quotes.");
 }
 

@@ -18,13 +18,15 @@
  * machine's row, then bound tables by OID (bound.c).
  *
  * Who owns the tables passes, since he restores dumps and could switch the
- * trigger off.  A restore also loads roles that are not there yet and guards
- * of another version: check_function_bodies = off, which pg_restore sets for
- * the like of it, skips these two.
+ * trigger off.  A restore loads roles that are not there yet and guards of
+ * another version, and pg_restore -j loads transitions before their states, in
+ * any order and at once: with check_function_bodies = off, which pg_restore
+ * sets for the like of it, what the owner inserts is not looked at and locks
+ * nothing.  A rule that leads nowhere is passed over (machine_cache.c).
  *
- * Foreign keys cascade as the tables' owner: machine to states, state to the
- * transitions that lead to it.  Those that leave it follow here, since
- * from_state may be '*' and cannot be a foreign key.
+ * For that order's sake the tables have no foreign keys: pg_dump knows that
+ * one's data comes after the other's, and does not tell pg_restore.  What
+ * belongs to a machine or a state follows it here, as the tables' owner.
  */
 #include "postgres.h"
 
@@ -59,8 +61,12 @@ typedef enum MachineStatement
 	MACHINE_LOCK,
 	MACHINE_STATE,
 	MACHINE_LEAVING,
-	MACHINE_DELETE_LEAVING,
-	MACHINE_RENAME_LEAVING
+	MACHINE_DELETE_RULES,
+	MACHINE_RENAME_RULES,
+	MACHINE_EMPTY,
+	MACHINE_DELETE_STATES,
+	MACHINE_RENAME,
+	MACHINE_RENAME_STATES
 } MachineStatement;
 
 static const struct
@@ -87,17 +93,41 @@ static const struct
 		" ORDER BY priority, event LIMIT 1",
 		2
 	},
-	[MACHINE_DELETE_LEAVING] = {
+	[MACHINE_DELETE_RULES] = {
 		"DELETE FROM idem.transition"
 		" WHERE machine OPERATOR(pg_catalog.=) $1"
-		" AND from_state OPERATOR(pg_catalog.=) $2",
+		" AND (from_state OPERATOR(pg_catalog.=) $2"
+		" OR to_state OPERATOR(pg_catalog.=) $2)",
 		2
 	},
-	[MACHINE_RENAME_LEAVING] = {
-		"UPDATE idem.transition SET from_state = $3"
+	[MACHINE_RENAME_RULES] = {
+		"UPDATE idem.transition SET"
+		" from_state = CASE WHEN from_state OPERATOR(pg_catalog.=) $2"
+		" THEN $3 ELSE from_state END,"
+		" to_state = CASE WHEN to_state OPERATOR(pg_catalog.=) $2"
+		" THEN $3 ELSE to_state END"
 		" WHERE machine OPERATOR(pg_catalog.=) $1"
-		" AND from_state OPERATOR(pg_catalog.=) $2",
+		" AND (from_state OPERATOR(pg_catalog.=) $2"
+		" OR to_state OPERATOR(pg_catalog.=) $2)",
 		3
+	},
+	[MACHINE_EMPTY] = {
+		"DELETE FROM idem.transition WHERE machine OPERATOR(pg_catalog.=) $1",
+		1
+	},
+	[MACHINE_DELETE_STATES] = {
+		"DELETE FROM idem.state WHERE machine OPERATOR(pg_catalog.=) $1",
+		1
+	},
+	[MACHINE_RENAME] = {
+		"UPDATE idem.transition SET machine = $2"
+		" WHERE machine OPERATOR(pg_catalog.=) $1",
+		2
+	},
+	[MACHINE_RENAME_STATES] = {
+		"UPDATE idem.state SET machine = $2"
+		" WHERE machine OPERATOR(pg_catalog.=) $1",
+		2
 	}
 };
 
@@ -337,6 +367,20 @@ check_machine(const char *machine)
 }
 
 /*
+ * The machine that a row comes to, likewise.
+ */
+static void
+check_new_machine(const char *machine)
+{
+	if (!check_machine(machine))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("machine \"%s\" does not exist", machine),
+				 errhint("Insert it into table \"idem.machine\" first."),
+				 errhidestmt(true)));
+}
+
+/*
  * Refuses to take a machine from under the tables that are bound to it.
  */
 static void
@@ -380,8 +424,19 @@ check_machine_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 					 errdetail("Machine \"%s\" would belong to it.", new_name),
 					 errhidestmt(true)));
 	}
-	if (old && (!new || strcmp(old_name, new_name) != 0))
-		check_unbound(old_name);
+	if (!old || (new && strcmp(old_name, new_name) == 0))
+		return;
+	check_unbound(old_name);
+	if (new)
+	{
+		machine_run(MACHINE_RENAME_STATES, old_name, new_name, NULL);
+		machine_run(MACHINE_RENAME, old_name, new_name, NULL);
+	}
+	else
+	{
+		machine_run(MACHINE_EMPTY, old_name, NULL, NULL);
+		machine_run(MACHINE_DELETE_STATES, old_name, NULL, NULL);
+	}
 }
 
 static void
@@ -394,17 +449,16 @@ check_state_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 	bool		old_there = old && check_machine(old_machine);
 
 	if (new && (!old || strcmp(old_machine, new_machine) != 0))
-		(void) check_machine(new_machine);
+		check_new_machine(new_machine);
 
 	if (old_there && (!new || strcmp(old_name, new_name) != 0 ||
 					  strcmp(old_machine, new_machine) != 0))
 	{
 		idem_bound_check_empty(old_machine, list_make1((char *) old_name));
 		if (new && strcmp(old_machine, new_machine) == 0)
-			machine_run(MACHINE_RENAME_LEAVING, old_machine, old_name,
-						new_name);
+			machine_run(MACHINE_RENAME_RULES, old_machine, old_name, new_name);
 		else
-			machine_run(MACHINE_DELETE_LEAVING, old_machine, old_name, NULL);
+			machine_run(MACHINE_DELETE_RULES, old_machine, old_name, NULL);
 	}
 
 	if (new && column_text(new, desc, "final")[0] == 't' &&
@@ -419,6 +473,24 @@ check_state_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 				 errhidestmt(true)));
 }
 
+/*
+ * An error if a rule leads from or to what is no state.  The state is in
+ * SPI_tuptable.
+ */
+static void
+check_rule_state(const char *machine, const char *state, const char *event,
+				 const char *direction)
+{
+	if (machine_run(MACHINE_STATE, machine, state, NULL) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("state \"%s\" of machine \"%s\" does not exist",
+						state, machine),
+				 errdetail("Event \"%s\" would lead %s it.",
+						   event, direction),
+				 errhidestmt(true)));
+}
+
 static void
 check_transition_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 {
@@ -427,8 +499,10 @@ check_transition_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 	const char *machine;
 	const char *event;
 	const char *from;
+	const char *to;
 	const char *guard;
 	const char *after;
+	bool		moved;
 	bool		isnull;
 	Datum		roles;
 
@@ -438,23 +512,17 @@ check_transition_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 		return;
 	machine = column_text(new, desc, "machine");
 	if (!old || strcmp(old_machine, machine) != 0)
-		(void) check_machine(machine);
+		check_new_machine(machine);
 	event = column_text(new, desc, "event");
 	from = column_text(new, desc, "from_state");
+	to = column_text(new, desc, "to_state");
 
-	/* one that is cascading with its state is checked when all of it moved */
-	if (strcmp(from, "*") != 0 &&
-		(!old || strcmp(old_machine, machine) != 0 ||
-		 strcmp(old_from, from) != 0))
+	moved = !old || strcmp(old_machine, machine) != 0;
+	if (moved || strcmp(column_text(old, desc, "to_state"), to) != 0)
+		check_rule_state(machine, to, event, "to");
+	if (strcmp(from, "*") != 0 && (moved || strcmp(old_from, from) != 0))
 	{
-		if (machine_run(MACHINE_STATE, machine, from, NULL) == 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_IDEM_MISUSE),
-					 errmsg("state \"%s\" of machine \"%s\" does not exist",
-							from, machine),
-					 errdetail("Event \"%s\" would lead from it to another state.",
-							   event),
-					 errhidestmt(true)));
+		check_rule_state(machine, from, event, "from");
 		if (DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0],
 									   SPI_tuptable->tupdesc, 1, &isnull)))
 			ereport(ERROR,
@@ -476,8 +544,7 @@ check_transition_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 	/* a restore brings the timers along */
 	after = column_text(new, desc, "after");
 	if (after != NULL && check_function_bodies &&
-		(!old || strcmp(old_machine, machine) != 0 ||
-		 strcmp(old_from, from) != 0 ||
+		(moved || strcmp(old_from, from) != 0 ||
 		 strcmp(column_text(old, desc, "event"), event) != 0 ||
 		 column_text(old, desc, "after") == NULL ||
 		 strcmp(column_text(old, desc, "after"), after) != 0))
@@ -514,6 +581,9 @@ idem_machine_check(PG_FUNCTION_ARGS)
 		new = trigdata->tg_newtuple;
 	desc = RelationGetDescr(trigdata->tg_relation);
 	relid = RelationGetRelid(trigdata->tg_relation);
+
+	if (old == NULL && idem_catalog_is_restored(trigdata->tg_relation))
+		return PointerGetDatum(NULL);
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");

@@ -289,9 +289,14 @@ machine_read_rules(IdemMachine *machine, Snapshot snapshot)
 	{
 		IdemRule   *rule;
 		char	   *from = machine_text(&scan, "from_state");
+		char	   *to = machine_text(&scan, "to_state");
+		int			to_state = idem_machine_state(machine, to, strlen(to));
 		Datum		value;
 		bool		isnull;
 
+		/* not loaded yet, by a restore */
+		if (to_state < 0)
+			continue;
 		if (machine->nrules == room)
 		{
 			room *= 2;
@@ -301,7 +306,7 @@ machine_read_rules(IdemMachine *machine, Snapshot snapshot)
 		memset(rule, 0, sizeof(IdemRule));
 		rule->event = machine_text(&scan, "event");
 		rule->from = strcmp(from, "*") == 0 ? NULL : from;
-		rule->to = machine_text(&scan, "to_state");
+		rule->to = to;
 		rule->priority = DatumGetInt32(machine_value(&scan, "priority",
 													 &isnull));
 		rule->guard = machine_text(&scan, "guard");
@@ -317,8 +322,7 @@ machine_read_rules(IdemMachine *machine, Snapshot snapshot)
 		}
 		rule->from_state = rule->from == NULL ? -1 :
 			idem_machine_state(machine, rule->from, strlen(rule->from));
-		rule->to_state = idem_machine_state(machine, rule->to,
-											strlen(rule->to));
+		rule->to_state = to_state;
 	}
 	machine_scan_end(&scan);
 	qsort(machine->rules, machine->nrules, sizeof(IdemRule),

@@ -7,10 +7,13 @@
  * subtransaction: an error of a guard or trigger undoes that row alone, and its
  * timer is put off, longer each time, so that it does not stand in the way of
  * others.  One that takes too long is cancelled (idem.tick_row_timeout).
- * The row itself is locked with SKIP LOCKED too, and its table only if it can
- * be had at once: a ticker waits for nobody.  A row that somebody is writing is
- * looked at again next time, one of a table that is locked some seconds later,
- * so that a batch is not filled with those for as long as that lasts.
+ * The row itself is locked with SKIP LOCKED too, and its table with its
+ * partitions only if they can be had at once: a ticker waits for nobody.  A row
+ * that somebody is writing is looked at again next time, one of a table that is
+ * locked some seconds later, so that a batch is not filled with those for as
+ * long as that lasts.  What guards, triggers and foreign keys wait for is not
+ * known before.  If that is a table, and a row's time is over, the others of
+ * its table are left for some seconds, too: they would wait for the same.
  *
  * The timer only says where to look.  What is done is judged by the row and
  * the definition as they are now: the row must still be in the state that it
@@ -39,6 +42,7 @@
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "partitioning/partdesc.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -87,7 +91,7 @@ typedef struct Timer
 	TimestampTz due;			/* ... then, if not 0 */
 } Timer;
 
-static char *tick_error = NULL;
+static char *tick_error;
 
 static const char select_statement[] =
 "SELECT ctid, machine, table_schema, table_name, binding, row_key, state,"
@@ -179,6 +183,30 @@ tick_fire(Timer *timer, Relation rel, IdemFire *fire)
 }
 
 /*
+ * Locks a table and its partitions, or finds that somebody else has.
+ */
+static bool
+tick_lock(Oid relid)
+{
+	Relation	rel;
+	bool		locked = true;
+
+	if (!ConditionalLockRelationOid(relid, RowExclusiveLock))
+		return false;
+	if (get_rel_relkind(relid) != RELKIND_PARTITIONED_TABLE)
+		return true;
+	rel = table_open(relid, NoLock);
+	{
+		PartitionDesc parts = RelationGetPartitionDesc(rel, true);
+
+		for (int i = 0; i < parts->nparts && locked; i++)
+			locked = tick_lock(parts->oids[i]);
+	}
+	table_close(rel, NoLock);
+	return locked;
+}
+
+/*
  * Looks at table, machine and rule.
  */
 static void
@@ -195,8 +223,7 @@ tick_handle(void *arg)
 	Oid			owner;
 	const IdemRule *rule = NULL;
 
-	if (OidIsValid(relid) &&
-		!ConditionalLockRelationOid(relid, RowExclusiveLock))
+	if (OidIsValid(relid) && !tick_lock(relid))
 	{
 		timer->keep = true;
 		timer->due = GetCurrentTimestamp() + LOCKED_DELAY;
@@ -289,10 +316,29 @@ tick_later(int tries)
 }
 
 /*
+ * Whether a row of the same table has waited for another table in vain.
+ */
+static bool
+tick_is_stalled(List *stalled, const Timer *timer)
+{
+	ListCell   *cell;
+
+	foreach(cell, stalled)
+	{
+		const Timer *other = lfirst(cell);
+
+		if (strcmp(other->table, timer->table) == 0 &&
+			strcmp(other->schema, timer->schema) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
  * One due timer, from beginning to end.
  */
 static void
-tick_one(Timer *timer, int limit)
+tick_one(Timer *timer, int limit, List **stalled)
 {
 	static SPIPlanPtr delete_plan = NULL;
 	static SPIPlanPtr put_off_plan = NULL;
@@ -302,13 +348,19 @@ tick_one(Timer *timer, int limit)
 	/* what took too long may take longer the next time */
 	if (tick_is_note(timer))
 		limit = Min((int64) limit << Min(timer->tries, MAX_DOUBLINGS), INT_MAX);
-	tick_error = NULL;
-	if (!idem_try_within(limit, tick_handle, timer, tick_tolerates))
+	if (tick_is_stalled(*stalled, timer))
+	{
+		timer->keep = true;
+		timer->due = GetCurrentTimestamp() + LOCKED_DELAY;
+	}
+	else if (!idem_try_within(limit, tick_handle, timer, tick_tolerates))
 	{
 		idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_REFUSED);
 		timer->outcome = "error";
 		timer->keep = true;
 		timer->due = 1;
+		if (idem_try_met_table())
+			*stalled = lappend(*stalled, timer);
 		ereport(WARNING,
 				(tick_is_note(timer) ?
 				 errmsg("timers of table \"%s\" could not be made",
@@ -377,7 +429,8 @@ tick_tell(ReturnSetInfo *rsinfo, const Timer *timer)
  * meanwhile.
  */
 static int64
-tick_due(ReturnSetInfo *rsinfo, TimestampTz now, int64 left, bool *filled)
+tick_due(ReturnSetInfo *rsinfo, TimestampTz now, int64 left, bool *filled,
+		 List **stalled)
 {
 	static SPIPlanPtr plan = NULL;
 	static const Oid types[] = {TIMESTAMPTZOID, INT8OID};
@@ -393,14 +446,14 @@ tick_due(ReturnSetInfo *rsinfo, TimestampTz now, int64 left, bool *filled)
 	n = SPI_processed;
 	for (uint64 i = 0; i < n; i++)
 	{
-		Timer		timer;
+		Timer	   *timer = palloc(sizeof(Timer));
 
 		CHECK_FOR_INTERRUPTS();
-		tick_load(table->vals[i], table->tupdesc, &timer);
-		tick_one(&timer, idem_guc_tick_row_timeout);
-		*filled |= tick_is_note(&timer);
-		if (timer.outcome != NULL && rsinfo != NULL)
-			tick_tell(rsinfo, &timer);
+		tick_load(table->vals[i], table->tupdesc, timer);
+		tick_one(timer, idem_guc_tick_row_timeout, stalled);
+		*filled |= tick_is_note(timer);
+		if (timer->outcome != NULL && rsinfo != NULL)
+			tick_tell(rsinfo, timer);
 	}
 	return (int64) n;
 }
@@ -414,11 +467,12 @@ tick_run(ReturnSetInfo *rsinfo, int64 left)
 	TimestampTz now = GetCurrentTimestamp();
 	int64		n = 0;
 	bool		filled;
+	List	   *stalled = NIL;
 
 	SPI_connect();
 	do
 	{
-		n += tick_due(rsinfo, now, left - n, &filled);
+		n += tick_due(rsinfo, now, left - n, &filled, &stalled);
 	} while (filled && n < left);
 	SPI_finish();
 	idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_RUNS);

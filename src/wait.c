@@ -22,6 +22,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
+#include "storage/lock.h"
 #include "storage/proc.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
@@ -40,6 +41,7 @@ const IdemWait idem_wait_forever = {.forever = true};
 
 static volatile sig_atomic_t wait_is_over = false;
 static volatile sig_atomic_t limit_is_over = false;
+static volatile sig_atomic_t limit_met_table = false;
 
 /*
  * Runs "work" in a subtransaction of its own.  False if it failed with an
@@ -200,6 +202,11 @@ idem_wait_run(const IdemWait *wait, IdemWork work, void *arg)
 static void
 limit_ran_out(void)
 {
+	LOCK	   *lock = MyProc->waitLock;
+
+	if (!limit_is_over && lock != NULL &&
+		lock->tag.locktag_type == LOCKTAG_RELATION)
+		limit_met_table = true;
 	limit_is_over = true;
 	InterruptPending = true;
 	QueryCancelPending = true;
@@ -216,6 +223,16 @@ idem_try_ran_out(const ErrorData *error)
 }
 
 /*
+ * Whether the work that ran out of its limit last had been waiting for a lock
+ * on a whole table.
+ */
+bool
+idem_try_met_table(void)
+{
+	return limit_met_table;
+}
+
+/*
  * As idem_try(), but work that takes more than "limit" milliseconds is
  * cancelled; 0 is no limit.  Not to be called within itself.
  */
@@ -225,6 +242,7 @@ idem_try_within(int limit, IdemWork work, void *arg, IdemExpected expected)
 	static TimeoutId timeout = MAX_TIMEOUTS;
 	volatile bool done = false;
 
+	limit_met_table = false;
 	if (limit == 0)
 		return idem_try(work, arg, expected);
 	if (timeout == MAX_TIMEOUTS)

@@ -27,5 +27,6 @@ extern bool idem_wait_run(const IdemWait *wait, IdemWork work, void *arg);
 extern bool idem_try_within(int limit, IdemWork work, void *arg,
 							IdemExpected expected);
 extern bool idem_try_ran_out(const ErrorData *error);
+extern bool idem_try_met_table(void);
 
 #endif							/* IDEM_WAIT_H */

@@ -219,6 +219,7 @@ SELECT idem_attach('at', 'at_t', 'state');
 RESET ROLE;
 ALTER TABLE idem.machine DISABLE TRIGGER checked;
 ALTER TABLE idem.state DISABLE TRIGGER checked;
+DELETE FROM idem.transition WHERE machine = 'at';
 DELETE FROM idem.state WHERE machine = 'at';
 DELETE FROM idem.machine WHERE name = 'at';
 ALTER TABLE idem.machine ENABLE TRIGGER checked;

@@ -28,6 +28,7 @@ SELECT line || E'\n    ' || pg_temp.try(E'stateDiagram-v2\n[*] --> a\n' || line)
 	'a --> b : go now', 'a --> b : go [x', 'a --> b : go [x] now', 'a --> b : go by', 'a --> b : go by x,', 'a --> b : go by x y',
 	'a --> b : go after', 'a --> b : go after soon', 'a --> b : go after 1 day by x', 'a --> b : go after -1 day', 'a --> b : go after 2000 years', 'a --> b : "go', 'a --> b : ""',
 	'a --> b : go [1 +]', 'a --> b : go [a, b]', 'a --> b : go [a from b]', 'a --> b : go []', 'a --> b : go [$1]', 'a --> b : go by nobody_like_this',
+	'a --> b : go after 1 h by x', 'a --> b : go by x [new.y]', 'a --> b : go [new.y] [old.y]', 'a --> b : after 1 h go',
 	'a --> b : #nonsense;', 'a --> b : "x#0;"', 'a --> b : "x#55296;"', 'a --> b : x#y',
 	'note above a : frozen', 'note right of a : frozn', 'note right of a : frozen, and more', E'note right of a\nfrozen', 'note right of * : frozen',
 	E'a --> [*]\na --> b', 'stateDiagram-v2',

@@ -69,19 +69,43 @@ foreach my $case ([ 'plain', [], [] ], [ 'custom', ['-Fc'], ['--format=c'] ], [ 
 	every_kind_goes_on($node, $owner, $name, $filled, $name) if $name ne 'custom';
 }
 
-# By several processes.  Data is then loaded in any order, without regard to
-# what idem.transition refers to; so it goes in with triggers off.
-made('parallel');
-foreach my $step (
-	[ '-U', $owner, '--section=pre-data' ],
-	[ '--data-only', '--disable-triggers', '-j', '2' ],
-	[ '-U', $owner, '--section=post-data', '-j', '2' ])
+# By several processes, which load the largest table first, without regard to
+# what belongs to what: here the transitions, then the states, then the machines.
+made('parallel_from');
+restored('parallel_from', "$tmp/plain");
+$node->safe_psql('parallel_from', q{
+INSERT INTO idem.machine (name) VALUES ('large');
+INSERT INTO idem.state (machine, name) SELECT 'large', 'state ' || i FROM generate_series(1, 400) i;
+INSERT INTO idem.transition (machine, event, from_state, to_state, guard)
+SELECT 'large', 'to ' || i, '*', 'state ' || i, (SELECT string_agg(format('%L <> %L', md5((i + random())::text), j), ' AND ') FROM generate_series(1, 30) j)
+FROM generate_series(1, 400) i;
+ANALYZE});
+ok($node->safe_psql('parallel_from', q{SELECT bool_and(after.pages > before.pages)
+FROM (VALUES ('idem.transition', 'idem.state'), ('idem.state', 'idem.machine')) AS v (late, early)
+CROSS JOIN LATERAL (SELECT relpages FROM pg_class WHERE oid = late::regclass) AS after (pages)
+CROSS JOIN LATERAL (SELECT relpages FROM pg_class WHERE oid = early::regclass) AS before (pages)}) eq 't',
+	'what comes last is largest');
+my $many = every_row($node, $owner, 'parallel_from');
+$node->command_ok([ 'pg_dump', '-U', $owner, '-Fd', '-f', "$tmp/parallel", $node->connstr('parallel_from') ], 'pg_dump -Fd');
+foreach my $case (
+	[ 'parallel', [] ],
+	[ 'parallel_in_three', ['--section=pre-data'], ['--data-only'], ['--section=post-data'] ],
+	[ 'parallel_in_two', ['--schema-only'], [ '--data-only', '--disable-triggers' ] ])
 {
-	$node->command_ok([ 'pg_restore', '--exit-on-error', @$step, '-d', $node->connstr('parallel'), "$tmp/directory" ],
-		"parallel: pg_restore @$step");
+	my ($db, @steps) = @$case;
+
+	made($db);
+	foreach my $step (@steps)
+	{
+		# only a superuser may disable triggers
+		my @role = grep({ /disable/ } @$step) ? () : ('-U', $owner);
+
+		$node->command_ok([ 'pg_restore', '--exit-on-error', '-j', '4', @role, @$step, '-d', $node->connstr($db), "$tmp/parallel" ],
+			"$db: pg_restore -j 4 @$step");
+	}
+	is(every_row($node, $owner, $db), $many, "$db: every row");
+	every_kind_goes_on($node, $owner, $db, $filled, $db);
 }
-is(every_row($node, $owner, 'parallel'), $rows, 'parallel: every row');
-every_kind_goes_on($node, $owner, 'parallel', $filled, 'parallel');
 
 # Schema and data apart.  What guards a table would judge its rows.
 my $schema = dumped('schema', '--schema-only');
