@@ -17,12 +17,10 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/relation.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "catalog/dependency.h"
-#include "catalog/pg_attribute.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_trigger.h"
@@ -52,9 +50,6 @@
 #include "timer.h"
 
 PG_FUNCTION_INFO_V1(idem_attach);
-
-/* values are listed in a report up to so many */
-#define MAX_REPORTED	20
 
 typedef struct Attachment
 {
@@ -137,90 +132,6 @@ attach_lock_machine(const char *machine)
 }
 
 /*
- * Refuses what cannot be guarded.
- */
-static void
-attach_check_table(Relation rel, bool is_root)
-{
-	char	   *name = RelationGetRelationName(rel);
-	char		relkind = rel->rd_rel->relkind;
-
-	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" is not a table", name),
-				 errdetail("Machines are attached to ordinary and partitioned tables, of which no partition may be foreign."),
-				 errtable(rel)));
-	if (idem_catalog_is_system(rel))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied: \"%s\" is a table of the system",
-						name)));
-	if (is_root && rel->rd_rel->relispartition)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("table \"%s\" is a partition", name),
-				 errhint("Attach the machine to the partitioned table that it belongs to."),
-				 errtable(rel)));
-}
-
-static AttrNumber
-attach_check_column(Relation rel, const char *name)
-{
-	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), name);
-	Form_pg_attribute column;
-	Oid			base_type;
-	int32		typmod;
-
-	if (attnum == InvalidAttrNumber)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("column \"%s\" of relation \"%s\" does not exist",
-						name, RelationGetRelationName(rel)),
-				 errtable(rel)));
-	if (attnum < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_COLUMN_REFERENCE),
-				 errmsg("column \"%s\" is a system column", name),
-				 errtable(rel)));
-	column = TupleDescAttr(RelationGetDescr(rel), attnum - 1);
-	if (column->attgenerated != '\0' || column->attidentity != '\0')
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_COLUMN_REFERENCE),
-				 column->attgenerated != '\0' ?
-				 errmsg("column \"%s\" of table \"%s\" is a generated column",
-						name, RelationGetRelationName(rel)) :
-				 errmsg("column \"%s\" of table \"%s\" is an identity column",
-						name, RelationGetRelationName(rel)),
-				 errdetail("PostgreSQL makes its values, no writer moves them."),
-				 errtablecol(rel, attnum)));
-	if (idem_state_kind(column->atttypid, column->atttypmod, &base_type,
-						&typmod) == IDEM_STATE_NOT_A_KIND)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("column \"%s\" of table \"%s\" has type %s, which cannot hold states",
-						name, RelationGetRelationName(rel),
-						format_type_be(column->atttypid)),
-				 errhint("State columns are of type text, varchar, char, smallint, integer, bigint, an enum, or a domain over one of these."),
-				 errtablecol(rel, attnum)));
-	return attnum;
-}
-
-static void
-attach_check_history(Relation rel)
-{
-	list_free(RelationGetIndexList(rel));
-	if (!OidIsValid(rel->rd_pkindex))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"%s\" has no primary key",
-						RelationGetRelationName(rel)),
-				 errdetail("A history names rows by their primary key."),
-				 errhint("Add one, or attach without history."),
-				 errtable(rel)));
-}
-
-/*
  * Locks the table, and finds those that get triggers.
  */
 static void
@@ -232,7 +143,7 @@ attach_lock_tables(Attachment *attachment)
 	idem_attach_check_owner(attachment->relid);
 	rel = relation_open(attachment->relid, ShareRowExclusiveLock);
 	idem_attach_check_owner(attachment->relid);
-	attach_check_table(rel, true);
+	idem_attachable_table(rel, true);
 	idem_catalog_check_idle(rel, ShareRowExclusiveLock, "idem_attach()");
 	attachment->partitioned = rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE;
 	attachment->all = find_all_inheritors(attachment->relid,
@@ -251,7 +162,7 @@ attach_lock_tables(Attachment *attachment)
 		Oid			relid = lfirst_oid(lc);
 
 		rel = relation_open(relid, NoLock);
-		attach_check_table(rel, false);
+		idem_attachable_table(rel, false);
 		if (!attachment->partitioned)
 			idem_attach_check_owner(relid);
 		relation_close(rel, NoLock);
@@ -269,7 +180,7 @@ attach_check_tables(Attachment *attachment, const IdemMachine *machine)
 	foreach(lc, attachment->all)
 	{
 		Relation	rel = relation_open(lfirst_oid(lc), NoLock);
-		AttrNumber	attnum = attach_check_column(rel, attachment->column);
+		AttrNumber	attnum = idem_attachable_column(rel, attachment->column);
 		IdemTable  *table = idem_table_get(rel, CurrentMemoryContext);
 
 		for (int i = 0; i < table->nbindings; i++)
@@ -288,82 +199,10 @@ attach_check_tables(Attachment *attachment, const IdemMachine *machine)
 		{
 			idem_judge_check_guards(rel, machine);
 			if (attachment->history)
-				attach_check_history(rel);
+				idem_attachable_history(rel);
 		}
 		relation_close(rel, NoLock);
 	}
-}
-
-/*
- * Refuses rows whose state is NULL or unknown, with a report of all of them.
- */
-static void
-attach_check_rows(Attachment *attachment, const IdemMachine *machine)
-{
-	StringInfoData query;
-	StringInfoData report;
-	SPIPlanPtr	plan;
-	uint64		bad = 0;
-	int			nestlevel = NewGUCNestLevel();
-
-	/* all rows, or an error */
-	(void) set_config_option("row_security", "off", PGC_USERSET,
-							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	initStringInfo(&query);
-	appendStringInfo(&query,
-					 "SELECT (%s)::pg_catalog.text COLLATE pg_catalog.\"C\", pg_catalog.count(*) FROM %s GROUP BY 1 ORDER BY 1",
-					 quote_identifier(attachment->column),
-					 idem_attach_table_name(attachment->relid));
-	plan = SPI_prepare(query.data, 0, NULL);
-	if (plan == NULL ||
-		SPI_execute_snapshot(plan, NULL, NULL, GetLatestSnapshot(),
-							 InvalidSnapshot, true, false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not execute: %s", query.data);
-	AtEOXact_GUC(true, nestlevel);
-
-	initStringInfo(&report);
-	for (uint64 i = 0; i < SPI_processed; i++)
-	{
-		char	   *label = SPI_getvalue(SPI_tuptable->vals[i],
-										 SPI_tuptable->tupdesc, 1);
-		char	   *count = SPI_getvalue(SPI_tuptable->vals[i],
-										 SPI_tuptable->tupdesc, 2);
-
-		if (label != NULL &&
-			idem_machine_state(machine, label, strlen(label)) >= 0)
-			continue;
-		if (++bad > MAX_REPORTED)
-			continue;
-		if (label != NULL && strlen(label) > 128)
-			label = psprintf("%s...", pnstrdup(label,
-											   pg_mbcliplen(label,
-															strlen(label),
-															128)));
-		if (label == NULL)
-			appendStringInfo(&report, "NULL: %s", count);
-		else
-			appendStringInfo(&report, "\"%s\": %s", label, count);
-		appendStringInfoString(&report, "\n");
-	}
-	if (bad == 0)
-		return;
-	if (bad > MAX_REPORTED)
-		appendStringInfo(&report, "and " UINT64_FORMAT " more values\n",
-						 bad - MAX_REPORTED);
-	report.data[report.len - 1] = '\0';
-	ereport(ERROR,
-			(errcode(ERRCODE_IDEM_MISUSE),
-			 errmsg("rows of table \"%s\" are in no state of machine \"%s\"",
-					get_rel_name(attachment->relid), attachment->machine),
-			 errdetail("Values of column \"%s\", and rows that have them:\n%s",
-					   attachment->column, report.data),
-			 errhint("Mend these rows, or pass accept_existing => true to let them stay as they are."),
-			 err_generic_string(PG_DIAG_SCHEMA_NAME,
-								get_namespace_name(get_rel_namespace(attachment->relid))),
-			 err_generic_string(PG_DIAG_TABLE_NAME,
-								get_rel_name(attachment->relid)),
-			 err_generic_string(PG_DIAG_COLUMN_NAME, attachment->column),
-			 errhidestmt(true)));
 }
 
 /*
@@ -680,7 +519,7 @@ idem_attach(PG_FUNCTION_ARGS)
 				 errhidestmt(true)));
 	attach_check_tables(&attachment, machine);
 	if (attachment.validate && !attachment.accept_existing)
-		attach_check_rows(&attachment, machine);
+		idem_attachable_rows(attachment.relid, attachment.column, machine);
 	attachment.tag = attach_choose_tag(&attachment);
 	foreach(lc, attachment.relids)
 		attach_create_triggers(&attachment, lfirst_oid(lc));

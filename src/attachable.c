@@ -1,0 +1,183 @@
+/*
+ * attachable.c
+ *	  What a machine can be attached to: which tables, columns and rows.
+ *
+ * Each function refuses what cannot be, and says why.  Tables are locked
+ * already, against writers, and rows are looked at as the caller, by the latest
+ * snapshot, all of them or not at all (row security).
+ */
+#include "postgres.h"
+
+#include "catalog/pg_attribute.h"
+#include "catalog/pg_class.h"
+#include "executor/spi.h"
+#include "mb/pg_wchar.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "attach.h"
+#include "catalog.h"
+#include "errors.h"
+
+/* values are listed in a report up to so many */
+#define MAX_REPORTED	20
+
+/*
+ * Refuses what cannot be guarded.
+ */
+void
+idem_attachable_table(Relation rel, bool is_root)
+{
+	char	   *name = RelationGetRelationName(rel);
+	char		relkind = rel->rd_rel->relkind;
+
+	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a table", name),
+				 errdetail("Machines are attached to ordinary and partitioned tables, of which no partition may be foreign."),
+				 errtable(rel)));
+	if (idem_catalog_is_system(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied: \"%s\" is a table of the system",
+						name)));
+	if (is_root && rel->rd_rel->relispartition)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("table \"%s\" is a partition", name),
+				 errhint("Attach the machine to the partitioned table that it belongs to."),
+				 errtable(rel)));
+}
+
+AttrNumber
+idem_attachable_column(Relation rel, const char *name)
+{
+	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), name);
+	Form_pg_attribute column;
+	Oid			base_type;
+	int32		typmod;
+
+	if (attnum == InvalidAttrNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of relation \"%s\" does not exist",
+						name, RelationGetRelationName(rel)),
+				 errtable(rel)));
+	if (attnum < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_COLUMN_REFERENCE),
+				 errmsg("column \"%s\" is a system column", name),
+				 errtable(rel)));
+	column = TupleDescAttr(RelationGetDescr(rel), attnum - 1);
+	if (column->attgenerated != '\0' || column->attidentity != '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_COLUMN_REFERENCE),
+				 column->attgenerated != '\0' ?
+				 errmsg("column \"%s\" of table \"%s\" is a generated column",
+						name, RelationGetRelationName(rel)) :
+				 errmsg("column \"%s\" of table \"%s\" is an identity column",
+						name, RelationGetRelationName(rel)),
+				 errdetail("PostgreSQL makes its values, no writer moves them."),
+				 errtablecol(rel, attnum)));
+	if (idem_state_kind(column->atttypid, column->atttypmod, &base_type,
+						&typmod) == IDEM_STATE_NOT_A_KIND)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("column \"%s\" of table \"%s\" has type %s, which cannot hold states",
+						name, RelationGetRelationName(rel),
+						format_type_be(column->atttypid)),
+				 errhint("State columns are of type text, varchar, char, smallint, integer, bigint, an enum, or a domain over one of these."),
+				 errtablecol(rel, attnum)));
+	return attnum;
+}
+
+void
+idem_attachable_history(Relation rel)
+{
+	list_free(RelationGetIndexList(rel));
+	if (!OidIsValid(rel->rd_pkindex))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" has no primary key",
+						RelationGetRelationName(rel)),
+				 errdetail("A history names rows by their primary key."),
+				 errhint("Add one, or attach without history."),
+				 errtable(rel)));
+}
+
+/*
+ * Refuses rows whose state is NULL or unknown, with a report of all of them.
+ */
+void
+idem_attachable_rows(Oid relid, const char *column,
+					 const IdemMachine *machine)
+{
+	StringInfoData query;
+	StringInfoData report;
+	SPIPlanPtr	plan;
+	uint64		bad = 0;
+	int			nestlevel = NewGUCNestLevel();
+
+	/* all rows, or an error */
+	(void) set_config_option("row_security", "off", PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	initStringInfo(&query);
+	appendStringInfo(&query,
+					 "SELECT (%s)::pg_catalog.text COLLATE pg_catalog.\"C\", pg_catalog.count(*) FROM %s GROUP BY 1 ORDER BY 1",
+					 quote_identifier(column),
+					 idem_attach_table_name(relid));
+	plan = SPI_prepare(query.data, 0, NULL);
+	if (plan == NULL ||
+		SPI_execute_snapshot(plan, NULL, NULL, GetLatestSnapshot(),
+							 InvalidSnapshot, true, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not execute: %s", query.data);
+	AtEOXact_GUC(true, nestlevel);
+
+	initStringInfo(&report);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		char	   *label = SPI_getvalue(SPI_tuptable->vals[i],
+										 SPI_tuptable->tupdesc, 1);
+		char	   *count = SPI_getvalue(SPI_tuptable->vals[i],
+										 SPI_tuptable->tupdesc, 2);
+
+		if (label != NULL &&
+			idem_machine_state(machine, label, strlen(label)) >= 0)
+			continue;
+		if (++bad > MAX_REPORTED)
+			continue;
+		if (label != NULL && strlen(label) > 128)
+			label = psprintf("%s...", pnstrdup(label,
+											   pg_mbcliplen(label,
+															strlen(label),
+															128)));
+		if (label == NULL)
+			appendStringInfo(&report, "NULL: %s", count);
+		else
+			appendStringInfo(&report, "\"%s\": %s", label, count);
+		appendStringInfoString(&report, "\n");
+	}
+	if (bad == 0)
+		return;
+	if (bad > MAX_REPORTED)
+		appendStringInfo(&report, "and " UINT64_FORMAT " more values\n",
+						 bad - MAX_REPORTED);
+	report.data[report.len - 1] = '\0';
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_MISUSE),
+			 errmsg("rows of table \"%s\" are in no state of machine \"%s\"",
+					get_rel_name(relid), machine->name),
+			 errdetail("Values of column \"%s\", and rows that have them:\n%s",
+					   column, report.data),
+			 errhint("Mend these rows, or pass accept_existing => true to let them stay as they are."),
+			 err_generic_string(PG_DIAG_SCHEMA_NAME,
+								get_namespace_name(get_rel_namespace(relid))),
+			 err_generic_string(PG_DIAG_TABLE_NAME,
+								get_rel_name(relid)),
+			 err_generic_string(PG_DIAG_COLUMN_NAME, column),
+			 errhidestmt(true)));
+}
