@@ -27,6 +27,7 @@
 
 #include "errors.h"
 #include "history.h"
+#include "catalog.h"
 #include "rowversion.h"
 #include "taken.h"
 #include "writing.h"
