@@ -124,7 +124,9 @@ idem_release_look(int elevel)
 	Oid			namespace;
 	char	   *installed;
 
-	if (idem_release_fits || creating_extension)
+	if (idem_release_fits ||
+		(creating_extension &&
+		 CurrentExtensionObject == get_extension_oid("idem", true)))
 		return true;
 
 	namespace = get_namespace_oid("idem", true);

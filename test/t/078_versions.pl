@@ -9,6 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use EveryKind;
+use File::Basename;
 use IdemTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -209,6 +210,22 @@ $node->safe_psql('newer', "UPDATE pg_proc SET probin = '$tmp/other.so' WHERE pro
 is($node->safe_psql('newer', 'SELECT library, objects FROM idem.version'), "$other|$version", 'another library: versions are told');
 all_refused('newer', 'another library');
 $node->safe_psql('newer', q{UPDATE pg_proc SET probin = '$libdir/idem' WHERE probin LIKE '%other.so'});
+
+# Scripts that meet the library of 1.0.0, which had no idem_version, say so.
+$library = slurp_file($node->config_data('--pkglibdir') . '/idem.so');
+cmp_ok($library =~ s/idem_version\x{00}/idem_versioX\x{00}/g, '>=', 1, 'a library without idem_version is made');
+append_to_file("$tmp/without.so", $library);
+chmod 0755, "$tmp/without.so";
+$node->safe_psql('postgres', 'CREATE DATABASE without');
+foreach my $file ("$top/sql/10_schema.sql", "$top/sql/idem--1.0.0--1.1.0.sql")
+{
+	my ($block) = slurp_file($file) =~ /^(DO \$\$\nBEGIN\n\tCREATE FUNCTION idem_version\(.*?^\$\$;)/ms;
+
+	$block =~ s/MODULE_PATHNAME/$tmp\/without.so/;
+	($rc, $out, $err) = $node->psql('without', $block);
+	like($err, qr/ERROR:  the library of extension "idem" that is loaded is older than version 1\.1\.0\nDETAIL:.*\nHINT:  Connect again/,
+		basename($file) . ': an older library is told');
+}
 
 # DROP EXTENSION needs no library.
 set_version('newer', '9.9.9');
