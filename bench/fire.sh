@@ -10,26 +10,17 @@
 fire_rows=${FIRE_ROWS:-300000}
 many_rows=${MANY_ROWS:-100000}
 
-sql "
-	INSERT INTO idem.machine (name) VALUES ('bench_fire');
-	INSERT INTO idem.state (machine, name, initial) VALUES
-		('bench_fire', 'draft', true), ('bench_fire', 'pending', false);
-	INSERT INTO idem.transition (machine, event, from_state, to_state, priority) VALUES
-		('bench_fire', 'flip', 'draft', 'pending', 1), ('bench_fire', 'flip', 'pending', 'draft', 2);"
-for table in bare logged plpgsql hand fired
-do
-	sql "
-		CREATE TABLE f_$table (id int PRIMARY KEY, customer int, status text, amount bigint,
-			note text) WITH (fillfactor = 50);
-		INSERT INTO f_$table SELECT i, i, 'draft', 0, 'order ' || i FROM generate_series(1, $fire_rows) i;
-		VACUUM ANALYZE f_$table;"
-done
+orders_create f "$fire_rows" bare logged plpgsql hand fired
 # a history as one writes it: one table, found by row
 sql "
 	CREATE TABLE f_history (seq bigserial, tab text, id int, event text, from_state text, to_state text,
 		who text DEFAULT CURRENT_USER, at timestamptz DEFAULT clock_timestamp(), PRIMARY KEY (id, seq));
 	CREATE TABLE f_transition (from_state text, to_state text, PRIMARY KEY (from_state, to_state));
 	INSERT INTO f_transition VALUES ('draft', 'pending'), ('pending', 'draft');
+	SELECT idem_define('bench_fire', 'stateDiagram-v2
+		[*] --> draft
+		draft --> pending : flip
+		pending --> draft : flip');
 	SELECT idem_attach('bench_fire', 'f_logged', 'status', history => true);
 	SELECT idem_attach('bench_fire', 'f_fired', 'status', history => true);
 	CREATE FUNCTION f_plpgsql() RETURNS trigger LANGUAGE plpgsql AS '
@@ -45,7 +36,6 @@ sql "
 	END';
 	CREATE TRIGGER logged BEFORE UPDATE ON f_plpgsql FOR EACH ROW EXECUTE FUNCTION f_plpgsql();" >/dev/null
 
-flip="status = CASE status WHEN 'draft' THEN 'pending' ELSE 'draft' END"
 update_compare 'check and history, over no trigger (µs/row)' f_bare f_logged "$flip" "$fire_rows" '<= 2.0'
 update_compare 'the same in plpgsql, over no trigger (µs/row)' f_bare f_plpgsql "$flip" "$fire_rows" -
 

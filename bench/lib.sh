@@ -153,6 +153,25 @@ noop_install()
 	sql "CREATE OR REPLACE FUNCTION noop() RETURNS trigger AS '$work/noop/noop' LANGUAGE C"
 }
 
+# orders_create PREFIX ROWS NAME ...: tables of orders with a state, all alike
+orders_create()
+{
+	local prefix=$1 rows=$2 name
+
+	shift 2
+	for name in "$@"
+	do
+		sql "
+			CREATE TABLE ${prefix}_$name (id int PRIMARY KEY, customer int, status text, amount bigint,
+				note text) WITH (fillfactor = 50);
+			INSERT INTO ${prefix}_$name SELECT i, i, 'draft', 0, 'order ' || i FROM generate_series(1, $rows) i;
+			VACUUM ANALYZE ${prefix}_$name;"
+	done
+}
+
+# how such an order moves to its other state
+flip="status = CASE status WHEN 'draft' THEN 'pending' ELSE 'draft' END"
+
 # script NAME: a pgbench script from standard input
 script()
 {

@@ -10,29 +10,18 @@ machine_rows=${MACHINE_ROWS:-300000}
 copy_rows=${COPY_ROWS:-500000}
 
 noop_install
-sql "
-	INSERT INTO idem.machine (name) VALUES ('bench');
-	INSERT INTO idem.state (machine, name, initial) VALUES
-		('bench', 'draft', true), ('bench', 'pending', false), ('bench', 'approved', false);
-	INSERT INTO idem.transition (machine, event, from_state, to_state, priority) VALUES
-		('bench', 'submit', 'draft', 'pending', 1), ('bench', 'return', 'pending', 'draft', 2),
-		('bench', 'approve', 'pending', 'approved', 3);
-	INSERT INTO idem.machine (name) VALUES ('bench_guarded');
-	INSERT INTO idem.state (machine, name, initial) VALUES
-		('bench_guarded', 'draft', true), ('bench_guarded', 'pending', false);
-	INSERT INTO idem.transition (machine, event, from_state, to_state, priority, guard) VALUES
-		('bench_guarded', 'submit', 'draft', 'pending', 1, 'new.amount >= 0 AND new.customer = old.customer'),
-		('bench_guarded', 'return', 'pending', 'draft', 2, 'new.amount >= 0 AND new.customer = old.customer');"
-for table in bare empty checked expression plpgsql
-do
-	sql "
-		CREATE TABLE m_$table (id int PRIMARY KEY, customer int, status text, amount bigint,
-			note text) WITH (fillfactor = 50);
-		INSERT INTO m_$table SELECT i, i, 'draft', 0, 'order ' || i FROM generate_series(1, $machine_rows) i;
-		VACUUM ANALYZE m_$table;"
-done
+orders_create m "$machine_rows" bare empty checked expression plpgsql
 sql "
 	CREATE TRIGGER noop BEFORE UPDATE ON m_empty FOR EACH ROW EXECUTE FUNCTION noop();
+	SELECT idem_define('bench', 'stateDiagram-v2
+		[*] --> draft
+		draft --> pending : submit
+		pending --> draft : return
+		pending --> approved : approve');
+	SELECT idem_define('bench_guarded', 'stateDiagram-v2
+		[*] --> draft
+		draft --> pending : submit [new.amount >= 0 AND new.customer = old.customer]
+		pending --> draft : return [new.amount >= 0 AND new.customer = old.customer]');
 	SELECT idem_attach('bench', 'm_checked', 'status');
 	SELECT idem_attach('bench_guarded', 'm_expression', 'status');
 	CREATE TABLE m_transition (from_state text, to_state text, PRIMARY KEY (from_state, to_state));
@@ -47,7 +36,6 @@ sql "
 	END';
 	CREATE TRIGGER checked BEFORE UPDATE ON m_plpgsql FOR EACH ROW EXECUTE FUNCTION m_plpgsql();" >/dev/null
 
-flip="status = CASE status WHEN 'draft' THEN 'pending' ELSE 'draft' END"
 update_compare 'guard, over an empty trigger (µs/row)' m_empty m_checked "$flip" "$machine_rows" '<= 0.15'
 update_compare 'guard with an expression, over an empty trigger (µs/row)' m_empty m_expression "$flip" "$machine_rows" -
 update_compare 'guard, over no trigger (µs/row)' m_bare m_checked "$flip" "$machine_rows" -
