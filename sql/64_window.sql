@@ -15,7 +15,7 @@ ALTER TABLE idem.window_hit ALTER COLUMN key SET STORAGE PLAIN;
 ALTER TABLE idem.window_hit ALTER COLUMN scope SET STORAGE PLAIN;
 COMMENT ON TABLE idem.window_hit IS 'one row per key of idem_window(); a crash empties it; written by idem_window() only';
 COMMENT ON COLUMN idem.window_hit.hits IS 'times of the hits that may still count, oldest first';
-COMMENT ON COLUMN idem.window_hit.expires_at IS 'when the latest hit leaves the window that it was made in; then the row may be swept';
+COMMENT ON COLUMN idem.window_hit.expires_at IS 'when every hit has left the window that it was made in; then the row may be swept';
 
 CREATE TYPE idem_windowed AS (
 	allowed pg_catalog.bool,

@@ -95,6 +95,8 @@ GROUP BY machine, state;
 
 -- Versions, tokens, leases, windows, branches: 58, 60, 62, 64, 66
 
+COMMENT ON COLUMN idem.window_hit.expires_at IS 'when every hit has left the window that it was made in; then the row may be swept';
+
 
 -- Sweeping and statistics: 80_sweep, 82_stats
 

@@ -106,7 +106,8 @@ direct_indexes_are_plain(Relation rel, int nkeys)
 		list_free(indexes);
 
 		/* where another became the primary key meanwhile, look again */
-	} while (!rel->rd_indexvalid || rel->rd_pkindex != pk);
+		list_free(RelationGetIndexList(rel));
+	} while (rel->rd_pkindex != pk);
 	return plain;
 }
 

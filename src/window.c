@@ -219,7 +219,10 @@ window_rebase(const Window *window, TimestampTz now, Datum *values, bool *nulls)
 	for (int i = 0; i < nhits; i++)
 		moved[i] -= ahead;
 	values[COL_HITS] = PointerGetDatum(array);
-	values[COL_EXPIRES_AT] = TimestampTzGetDatum(window_end(window, now));
+	if (!nulls[COL_EXPIRES_AT])
+		values[COL_EXPIRES_AT] =
+			TimestampTzGetDatum(DatumGetTimestampTz(values[COL_EXPIRES_AT]) -
+								ahead);
 	return true;
 }
 
@@ -271,6 +274,7 @@ window_judge(const Window *window, bool known, TimestampTz now,
 	window_take_hits(values[COL_HITS], nulls[COL_HITS], &nhits) : NULL;
 	int			gone = window_count_gone(window, hits, nhits, now);
 	int			count = nhits - gone;
+	TimestampTz expires_at;
 
 	verdict->allowed = count < window->max;
 	if (!verdict->allowed)
@@ -287,7 +291,12 @@ window_judge(const Window *window, bool known, TimestampTz now,
 	values[COL_SCOPE] = window->key[0];
 	values[COL_KEY] = window->key[1];
 	values[COL_HITS] = window_add_hit(hits + gone, count, now);
-	values[COL_EXPIRES_AT] = TimestampTzGetDatum(window_end(window, now));
+	/* a hit with a longer span may still count for that one */
+	expires_at = window_end(window, now);
+	if (count > 0 && !nulls[COL_EXPIRES_AT])
+		expires_at = Max(expires_at,
+						 DatumGetTimestampTz(values[COL_EXPIRES_AT]));
+	values[COL_EXPIRES_AT] = TimestampTzGetDatum(expires_at);
 	memset(nulls, false, NCOLUMNS * sizeof(bool));
 }
 

@@ -44,6 +44,13 @@ SELECT allowed, count FROM idem_window('slide', '10 min', max => 2);
 SELECT * FROM idem_window('slide', '10 min', max => 3);
 SELECT pg_temp.kept('slide');
 SELECT * FROM idem_window('slide', '2 h', max => 4);
+-- the row stays for the longer of two spans, as long as the hit made in it is there
+SELECT count FROM idem_window('spans', '1 h', max => 2);
+SELECT count FROM idem_window('spans', '1 min', max => 2);
+SELECT expires_at - hits[1] AS kept FROM idem.window_hit WHERE key = 'spans';
+CALL pg_temp.age('spans', '2 min');
+SELECT count FROM idem_window('spans', '1 min', max => 2);
+SELECT expires_at - hits[1] AS kept FROM idem.window_hit WHERE key = 'spans';
 
 -- less than a second left is one
 SELECT allowed FROM idem_window('brief', '1 s');
