@@ -114,7 +114,7 @@ idem_direct_open_own(IdemDirect *table, IdemDirectKind *kind,
 					 errmsg("table \"idem.%s\" cannot be reached directly",
 							kind->name),
 					 errdetail("It is not a plain table with its declared columns and primary key, or it has triggers, rules, row security, constraints or indexes that would be passed over."),
-					 errhint("Take back what was changed on the table."),
+					 errhint("Take back what was changed on the table. A column that was added stays in the way when it is dropped, until a dump and restore."),
 					 errtable(rel),
 					 errhidestmt(true)));
 		kind->relid = RelationGetRelid(rel);

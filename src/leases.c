@@ -21,7 +21,6 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/multixact.h"
-#include "access/table.h"
 #include "access/tableam.h"
 #include "access/transam.h"
 #include "access/xact.h"
@@ -60,37 +59,19 @@ static const Oid column_types[NCOLUMNS] = {
 
 static IdemHints hints;
 
-static bool
-leases_suitable(Relation rel)
-{
-	static bool suitable;
-	static uint64 known_epoch;
-	static Oid	known_relid = InvalidOid;
-
-	if (known_relid != RelationGetRelid(rel) ||
-		known_epoch != idem_catalog_epoch(IDEM_REL_LEASE))
-	{
-		known_relid = InvalidOid;
-		known_epoch = idem_catalog_epoch(IDEM_REL_LEASE);
-		suitable = idem_direct_suitable(rel, NCOLUMNS, column_types, 1);
-		known_relid = RelationGetRelid(rel);
-	}
-	return suitable;
-}
+static IdemDirectKind lease_table = {
+	.relation = IDEM_REL_LEASE,
+	.name = "lease",
+	.natts = NCOLUMNS,
+	.types = column_types,
+	.nkeys = 1
+};
 
 void
 idem_leases_open(IdemLeases *leases, LOCKMODE lockmode)
 {
 	leases->lockmode = lockmode;
-	leases->rel = table_open(idem_catalog_relation(IDEM_REL_LEASE), lockmode);
-	if (!leases_suitable(leases->rel))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"idem.lease\" is not as it was installed"),
-				 errdetail("It is not a plain table with its declared columns and primary key, or it has triggers, rules, row security, constraints or other indexes than btrees on columns."),
-				 errhint("Undo what was changed of it. A column that was added stays in the way when it is dropped, until a dump and restore."),
-				 errhidestmt(true)));
-	idem_direct_open(&leases->direct, leases->rel, 1, lockmode);
+	idem_direct_open_own(&leases->direct, &lease_table, lockmode);
 }
 
 /*
@@ -99,8 +80,7 @@ idem_leases_open(IdemLeases *leases, LOCKMODE lockmode)
 void
 idem_leases_close(IdemLeases *leases)
 {
-	idem_direct_close(&leases->direct);
-	table_close(leases->rel, NoLock);
+	idem_direct_close_own(&leases->direct);
 }
 
 /*
@@ -109,11 +89,12 @@ idem_leases_close(IdemLeases *leases)
 void
 idem_leases_forgo(IdemLeases *leases)
 {
+	Oid			table = RelationGetRelid(leases->direct.rel);
 	Oid			index = RelationGetRelid(leases->direct.pk);
 
-	idem_direct_close(&leases->direct);
+	idem_direct_close_own(&leases->direct);
 	UnlockRelationOid(index, leases->lockmode);
-	table_close(leases->rel, leases->lockmode);
+	UnlockRelationOid(table, leases->lockmode);
 }
 
 static void
@@ -241,7 +222,7 @@ idem_leases_snapshot_sees_fence(IdemLeases *leases, text *name,
 
 	ScanKeyInit(&skey, 1, BTEqualStrategyNumber, F_TEXTEQ,
 				PointerGetDatum(name));
-	scan = IDEM_INDEX_BEGINSCAN(leases->rel, direct->pk, SnapshotAny, 1);
+	scan = IDEM_INDEX_BEGINSCAN(direct->rel, direct->pk, SnapshotAny, 1);
 	index_rescan(scan, &skey, 1, NULL, 0);
 	while (!sees && index_getnext_slot(scan, ForwardScanDirection,
 									   direct->read_slot))

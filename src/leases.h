@@ -26,7 +26,6 @@ typedef struct IdemLease
 
 typedef struct IdemLeases
 {
-	Relation	rel;
 	LOCKMODE	lockmode;
 	IdemDirect	direct;
 } IdemLeases;

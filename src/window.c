@@ -18,8 +18,8 @@
  *
  * The row is judged as committed, whatever the caller's isolation level: a
  * limit is about what happened, not about what a snapshot shows.  Where no
- * place is left nothing is written, and nobody waited for: what others have
- * under way could only add hits.
+ * place is left nothing is written but for such a dead row, and nobody waited
+ * for: what others have under way could only add hits.
  *
  * Time is read from the wall clock after the row, and once more where the
  * update slept behind a transaction that then rolled back.  Where the clock was
@@ -34,7 +34,6 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "access/table.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -42,7 +41,6 @@
 #include "utils/array.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
-#include "utils/rel.h"
 #include "utils/timestamp.h"
 #include "utils/typcache.h"
 
@@ -70,6 +68,21 @@ enum
 	NCOLUMNS
 };
 
+static const Oid column_types[NCOLUMNS] = {
+	[COL_SCOPE] = TEXTOID,
+	[COL_KEY] = TEXTOID,
+	[COL_HITS] = TIMESTAMPTZARRAYOID,
+	[COL_EXPIRES_AT] = TIMESTAMPTZOID
+};
+
+static IdemDirectKind window_table = {
+	.relation = IDEM_REL_WINDOW_HIT,
+	.name = "window_hit",
+	.natts = NCOLUMNS,
+	.types = column_types,
+	.nkeys = 2
+};
+
 /* what is asked for */
 typedef struct Window
 {
@@ -90,43 +103,6 @@ static IdemHints hints;
 
 /* keys without a hint that were new, since one that was not */
 static int	new_in_a_row = 0;
-
-/*
- * Opens the table.  There is no other way to it than the direct one.
- */
-static Relation
-window_open(IdemDirect *table)
-{
-	static const Oid types[NCOLUMNS] = {
-		[COL_SCOPE] = TEXTOID,
-		[COL_KEY] = TEXTOID,
-		[COL_HITS] = TIMESTAMPTZARRAYOID,
-		[COL_EXPIRES_AT] = TIMESTAMPTZOID
-	};
-	static bool suitable;
-	static uint64 known_epoch;
-	static Oid	known_relid = InvalidOid;
-	Relation	rel = table_open(idem_catalog_relation(IDEM_REL_WINDOW_HIT),
-								 RowExclusiveLock);
-
-	if (known_relid != RelationGetRelid(rel) ||
-		known_epoch != idem_catalog_epoch(IDEM_REL_WINDOW_HIT))
-	{
-		/* the epoch first: what changes while we look is looked at again */
-		known_relid = InvalidOid;
-		known_epoch = idem_catalog_epoch(IDEM_REL_WINDOW_HIT);
-		suitable = idem_direct_suitable(rel, NCOLUMNS, types, 2);
-		known_relid = RelationGetRelid(rel);
-	}
-	if (!suitable)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"idem.window_hit\" is not as it was created"),
-				 errdetail("It has to be a plain table with its declared columns and primary key, without triggers, rules, row security, constraints and other kinds of indexes."),
-				 errhidestmt(true)));
-	idem_direct_open(table, rel, 2, RowExclusiveLock);
-	return rel;
-}
 
 /*
  * When a hit leaves the span.
@@ -349,9 +325,10 @@ static void
 window_hit(const Window *window, WindowVerdict *verdict)
 {
 	IdemDirect	table;
-	Relation	rel = window_open(&table);
-	uint32		hash = idem_direct_hash(&table, window->key);
+	uint32		hash;
 
+	idem_direct_open_own(&table, &window_table, RowExclusiveLock);
+	hash = idem_direct_hash(&table, window->key);
 	for (bool first_look = true;; first_look = false)
 	{
 		Datum		values[NCOLUMNS];
@@ -401,8 +378,7 @@ window_hit(const Window *window, WindowVerdict *verdict)
 			break;
 		}
 	}
-	idem_direct_close(&table);
-	table_close(rel, NoLock);
+	idem_direct_close_own(&table);
 }
 
 static void
