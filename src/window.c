@@ -195,10 +195,10 @@ window_rebase(const Window *window, TimestampTz now, Datum *values, bool *nulls)
 	for (int i = 0; i < nhits; i++)
 		moved[i] -= ahead;
 	values[COL_HITS] = PointerGetDatum(array);
-	if (!nulls[COL_EXPIRES_AT])
-		values[COL_EXPIRES_AT] =
-			TimestampTzGetDatum(DatumGetTimestampTz(values[COL_EXPIRES_AT]) -
-								ahead);
+	values[COL_EXPIRES_AT] =
+		TimestampTzGetDatum(Max(window_end(window, now),
+								DatumGetTimestampTz(values[COL_EXPIRES_AT]) -
+								ahead));
 	return true;
 }
 
@@ -269,7 +269,7 @@ window_judge(const Window *window, bool known, TimestampTz now,
 	values[COL_HITS] = window_add_hit(hits + gone, count, now);
 	/* a hit with a longer span may still count for that one */
 	expires_at = window_end(window, now);
-	if (count > 0 && !nulls[COL_EXPIRES_AT])
+	if (count > 0)
 		expires_at = Max(expires_at,
 						 DatumGetTimestampTz(values[COL_EXPIRES_AT]));
 	values[COL_EXPIRES_AT] = TimestampTzGetDatum(expires_at);
