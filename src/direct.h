@@ -39,6 +39,8 @@ typedef struct IdemDirect
 	List	   *indexes;		/* OIDs of all indexes, once needed */
 	struct IndexInfo *pk_info;	/* of the primary key, once needed */
 	struct BulkInsertStateData *bulk;	/* if many are to be inserted */
+	bool		pack;			/* what is inserted will not change again */
+	uint64		nrows;			/* of those */
 	TransactionId token_xid;	/* holds the lock of speculative insertions */
 	uint32		token;			/* under this token, if not 0 */
 	TransactionId pending;		/* inserts this key right now, if valid */
@@ -89,6 +91,9 @@ extern void idem_direct_open(IdemDirect *table, Relation rel, int nkeys,
 extern void idem_direct_close(IdemDirect *table);
 extern void idem_direct_release_token(IdemDirect *table);
 extern void idem_direct_expect_many(IdemDirect *table);
+extern bool idem_direct_packs(IdemDirect *table, TupleTableSlot *slot);
+extern void idem_direct_insert_packed(IdemDirect *table, TupleTableSlot *slot,
+									  uint32 token);
 extern void idem_direct_open_own(IdemDirect *table, IdemDirectKind *kind,
 								 LOCKMODE lockmode);
 extern void idem_direct_close_own(IdemDirect *table);

@@ -185,9 +185,12 @@ idem_direct_insert(IdemDirect *table, Datum *values, bool *nulls,
 	slot = direct_form_slot(table, values, nulls);
 	xid = GetCurrentTransactionId();
 	token = direct_take_token(table, xid);
-	table_tuple_insert_speculative(table->rel, slot,
-								   GetCurrentCommandId(true), 0, table->bulk,
-								   token);
+	if (idem_direct_packs(table, slot))
+		idem_direct_insert_packed(table, slot, token);
+	else
+		table_tuple_insert_speculative(table->rel, slot,
+									   GetCurrentCommandId(true), 0,
+									   table->bulk, token);
 	unique = direct_insert_entries(table, slot, true);
 	table_tuple_complete_speculative(table->rel, slot, token, unique);
 	if (!unique || table->bulk == NULL)

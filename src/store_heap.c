@@ -104,14 +104,18 @@ idem_heap_snapshot_sees(const IdemRow *row)
 }
 
 /*
- * See idem_store_insert().
+ * See idem_store_insert().  What is finished and kept for ever will not change
+ * again.
  */
 IdemStoreResult
 idem_heap_insert(IdemStore *store, IdemRow *row, const IdemWait *wait)
 {
-	IdemStoreResult result = idem_direct_insert(&store->heap, row->values,
-												row->nulls, wait, &row->tid);
+	IdemStoreResult result;
 
+	store->heap.pack = !row->nulls[IDEM_COL_FINISHED_AT] &&
+		row->nulls[IDEM_COL_EXPIRES_AT];
+	result = idem_direct_insert(&store->heap, row->values, row->nulls, wait,
+								&row->tid);
 	if (result == IDEM_STORE_OK)
 		row->xmin = GetCurrentTransactionId();
 	return result;
