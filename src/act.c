@@ -457,9 +457,9 @@ idem_act_apply(const IdemAct *act)
  * claim wrote it, unless the function that was called did something to it:
  * then as any verb does.
  */
-void
-idem_act_complete_call(const IdemAct *act, const IdemScope *scope,
-					   const IdemRow *claimed)
+static void
+act_complete_claimed(const IdemAct *act, const IdemScope *scope,
+					 const IdemRow *claimed)
 {
 	IdemClaim  *claim = idem_claims_find(scope->name, act->key);
 	IdemStore	store;
@@ -477,7 +477,8 @@ idem_act_complete_call(const IdemAct *act, const IdemScope *scope,
 
 	act_check_response(act, scope);
 	act_change(act, scope, GetCurrentTimestamp(), &row);
-	idem_store_open(&store, RowExclusiveLock);
+	/* the claim's lock is still there */
+	idem_store_open(&store, NoLock);
 	done = store.direct &&
 		idem_store_update(&store, claimed, &row,
 						  &idem_wait_forever) == IDEM_STORE_OK;
@@ -486,4 +487,19 @@ idem_act_complete_call(const IdemAct *act, const IdemScope *scope,
 		act_note(act, scope, claim, &row);
 	else
 		(void) idem_act_apply(act);
+}
+
+/*
+ * The same, also where the function has made the transaction read-only.
+ */
+void
+idem_act_complete_call(const IdemAct *act, const IdemScope *scope,
+					   const IdemRow *claimed)
+{
+	bool		read_only = XactReadOnly;
+
+	/* an error ends the (sub)transaction, and so restores it */
+	XactReadOnly = false;
+	act_complete_claimed(act, scope, claimed);
+	XactReadOnly = read_only;
 }

@@ -5,8 +5,9 @@
  *
  * They are arranged by position first, so that one call is the same however it
  * was written, and converted only when the function is to run.  That is done
- * all at once by jsonb_to_record(), which knows arrays, composites and domains;
- * what is missing is filled from the declared defaults.
+ * all at once by jsonb_to_record(), which knows arrays, composites and domains,
+ * unless nothing is to be converted; what is missing is filled from the declared
+ * defaults.
  *
  * Errors of a type's input quote the value, which may be a secret, and go to
  * the server's log.  They are taken back and told in other words.
@@ -22,11 +23,16 @@
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/fmgroids.h"
+#include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/numeric.h"
 
 #include "errors.h"
 #include "function.h"
+
+/* so many characters of a number without a fraction fit any int64 */
+#define MAX_SURE_DIGITS	18
 
 static void
 arrange_refuse(const IdemFunction *function, const char *detail)
@@ -393,6 +399,73 @@ convert_one(const IdemFunction *function, int i, Jsonb *arranged,
 }
 
 /*
+ * The value where it is of the type already, or a number without a fraction,
+ * just as jsonb_to_record() would convert it.  False if it is neither, or NULL.
+ */
+static bool
+convert_plain(Oid type, const JsonbValue *value, Datum *converted)
+{
+	char	   *number;
+	char	   *end;
+	int64		n;
+
+	if (type == TEXTOID && value->type == jbvString)
+	{
+		*converted = PointerGetDatum(cstring_to_text_with_len(value->val.string.val,
+															  value->val.string.len));
+		return true;
+	}
+	if (type == BOOLOID && value->type == jbvBool)
+	{
+		*converted = BoolGetDatum(value->val.boolean);
+		return true;
+	}
+	if (value->type != jbvNumeric)
+		return false;
+	if (type == NUMERICOID)
+	{
+		*converted = NumericGetDatum(value->val.numeric);
+		return true;
+	}
+	if (type != INT4OID && type != INT8OID)
+		return false;
+
+	number = DatumGetCString(DirectFunctionCall1(numeric_out,
+												 NumericGetDatum(value->val.numeric)));
+	if (strlen(number) > MAX_SURE_DIGITS)
+		return false;
+	n = strtoi64(number, &end, 10);
+	if (*end != '\0')
+		return false;
+	if (type == INT8OID)
+		*converted = Int64GetDatum(n);
+	else if (n < PG_INT32_MIN || n > PG_INT32_MAX)
+		return false;
+	else
+		*converted = Int32GetDatum((int32) n);
+	return true;
+}
+
+/*
+ * Whether all given arguments are such values.
+ */
+static bool
+convert_all_plain(const IdemFunction *function, const IdemArguments *arguments,
+				  Datum *values, bool *nulls)
+{
+	for (int i = 0; i < function->nargs; i++)
+	{
+		if (arguments->values[i] == NULL)
+			continue;
+		if (!convert_plain(function->argtypes[i], arguments->values[i],
+						   &values[i]))
+			return false;
+		nulls[i] = false;
+	}
+	return true;
+}
+
+/*
  * Converts the given arguments to their parameters' types.  An error of a
  * type's input would quote the value, so it is told in other words.
  *
@@ -421,7 +494,7 @@ convert_given(IdemFunction *function, const IdemArguments *arguments,
 		if (given[i] && !function->argplain[i])
 			plain = false;
 	}
-	if (!any)
+	if (!any || convert_all_plain(function, arguments, values, nulls))
 		return;
 	arranged = convert_make_object(arguments);
 

@@ -167,8 +167,6 @@ call_append_arguments(StringInfo buf, const IdemArguments *arguments,
 	const JsonbValue *value;
 	char		name[12];
 
-	if (position > arguments->count)
-		return;
 	value = arguments->values[position - 1];
 	if (value != NULL)
 	{
@@ -184,8 +182,9 @@ call_append_arguments(StringInfo buf, const IdemArguments *arguments,
 		appendBinaryStringInfo(buf, "\":", 2);
 		idem_canonical_append_value(buf, value);
 	}
-	for (int digit = 0; digit < 10; digit++)
-		call_append_arguments(buf, arguments, position * 10 + digit);
+	for (int next = position * 10;
+		 next < position * 10 + 10 && next <= arguments->count; next++)
+		call_append_arguments(buf, arguments, next);
 }
 
 /*
@@ -201,7 +200,7 @@ call_fingerprint(const IdemCall *call)
 	initStringInfo(&buf);
 	idem_digest_append_part(&buf, identity, strlen(identity));
 	appendStringInfoChar(&buf, '{');
-	for (int digit = 1; digit < 10; digit++)
+	for (int digit = 1; digit < 10 && digit <= call->arguments.count; digit++)
 		call_append_arguments(&buf, &call->arguments, digit);
 	appendStringInfoChar(&buf, '}');
 	return idem_fingerprint_digest(buf.data, buf.len);

@@ -544,23 +544,6 @@ idem_canonical_append_value(StringInfo buf, const JsonbValue *value)
 }
 
 /*
- * SHA-256 of some bytes.
- */
-void
-idem_digest(const char *data, int len, uint8 *digest)
-{
-	/* should we fail, the resource owner frees the context */
-	pg_cryptohash_ctx *ctx = pg_cryptohash_create(PG_SHA256);
-
-	if (pg_cryptohash_init(ctx) < 0 ||
-		pg_cryptohash_update(ctx, (const uint8 *) data, len) < 0 ||
-		pg_cryptohash_final(ctx, digest, PG_SHA256_DIGEST_LENGTH) < 0)
-		elog(ERROR, "could not compute SHA-256: %s",
-			 pg_cryptohash_error(ctx));
-	pg_cryptohash_free(ctx);
-}
-
-/*
  * Appends one of several parts that are digested together: its length in
  * front, in UTF-8, so that no two lists of parts give the same bytes.
  */

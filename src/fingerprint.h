@@ -8,6 +8,8 @@
 #include "lib/stringinfo.h"
 #include "utils/jsonb.h"
 
+#include "digest.h"
+
 extern void idem_canonical_append(StringInfo buf, JsonbContainer *document);
 extern void idem_canonical_append_value(StringInfo buf,
 										const JsonbValue *value);
@@ -19,7 +21,6 @@ extern void idem_digest_append_part(StringInfo buf, const char *part, int len);
 /* 32 bytes in base64 without padding */
 #define IDEM_DIGEST_PRINT_LEN	43
 
-extern void idem_digest(const char *data, int len, uint8 *digest);
 extern void idem_digest_print(const uint8 *digest, char *printed);
 
 #endif							/* IDEM_FINGERPRINT_H */

@@ -2,8 +2,8 @@
  * function_json.c
  *	  The result of a function as JSON.
  *
- * Made by to_json(), so that it is what the user would see from it, then
- * stripped of white space outside strings.
+ * Made by to_json(), or as it would make it, so that it is what the user would
+ * see from it, then stripped of white space outside strings.
  */
 #include "postgres.h"
 
@@ -11,8 +11,42 @@
 #include "nodes/makefuncs.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/json.h"
 
 #include "function.h"
+
+/*
+ * Appends a value of the commonest types just as to_json() would, which looks
+ * up what a type is each time.  False if it is of none of them.
+ */
+static bool
+json_append_plain(StringInfo buf, Oid type, Datum value)
+{
+	char		number[MAXINT8LEN + 1];
+
+	switch (type)
+	{
+		case INT2OID:
+			pg_itoa(DatumGetInt16(value), number);
+			break;
+		case INT4OID:
+			pg_ltoa(DatumGetInt32(value), number);
+			break;
+		case INT8OID:
+			pg_lltoa(DatumGetInt64(value), number);
+			break;
+		case BOOLOID:
+			appendStringInfoString(buf, DatumGetBool(value) ? "true" : "false");
+			return true;
+		case TEXTOID:
+			escape_json(buf, TextDatumGetCString(value));
+			return true;
+		default:
+			return false;
+	}
+	appendStringInfoString(buf, number);
+	return true;
+}
 
 /*
  * Appends a value as JSON.
@@ -29,6 +63,8 @@ json_append(StringInfo buf, Oid type, Datum value, bool isnull)
 		appendStringInfoString(buf, "null");
 		return;
 	}
+	if (json_append_plain(buf, type, value))
+		return;
 
 	fmgr_info(F_TO_JSON, &flinfo);
 	fmgr_info_set_expr((Node *) makeFuncExpr(F_TO_JSON, JSONOID,

@@ -129,9 +129,8 @@ extern void idem_once_row_give_marks(void);
 extern void idem_once_row_init(void);
 
 /* once_mark.c */
-extern IdemOutcome idem_mark_write(IdemStore *store,
-								   const IdemOnceTable *table, text *key,
-								   ItemPointer tid);
+extern bool idem_mark_import(IdemStore *store, const IdemOnceTable *table,
+							 text *key);
 extern IdemOutcome idem_mark_make(const IdemOnceTable *table, text *key,
 								  ItemPointer tid);
 extern IdemMark *idem_mark_find_pending(const IdemOnceTable *table,

@@ -191,11 +191,19 @@ static char *
 attach_scope(Relation rel, text *given)
 {
 	IdemScope	scope;
+	char	   *name;
 
 	if (given == NULL)
 		given = cstring_to_text(attach_default_scope(rel));
 	idem_scope_resolve(given, IDEM_SCOPE_OPERATING, &scope);
-	return text_to_cstring(given);
+	name = text_to_cstring(given);
+	if (strncmp(name, "idem.", 5) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("idem scope \"%s\" is reserved", name),
+				 errdetail("Scopes that begin with \"idem.\" belong to idem itself."),
+				 errhidestmt(true)));
+	return name;
 }
 
 /*
@@ -350,6 +358,7 @@ idem_detach_once(PG_FUNCTION_ARGS)
 	int			dropped = 0;
 	List	   *names = NIL;
 	ListCell   *lc;
+	TriggerDesc *triggers;
 
 	if (PG_ARGISNULL(0))
 		attach_report_missing("table_name");
@@ -357,9 +366,10 @@ idem_detach_once(PG_FUNCTION_ARGS)
 
 	rel = attach_open(PG_GETARG_OID(0));
 	table = attach_table_name(rel);
-	for (int i = 0; rel->trigdesc != NULL && i < rel->trigdesc->numtriggers; i++)
+	triggers = CopyTriggerDesc(rel->trigdesc);
+	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
 	{
-		Trigger    *trigger = &rel->trigdesc->triggers[i];
+		const Trigger *trigger = &triggers->triggers[i];
 
 		if (!trigger->tgisclone && idem_once_is_ours(trigger))
 			names = lappend(names, pstrdup(trigger->tgname));

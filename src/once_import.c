@@ -5,7 +5,8 @@
  * They are sorted first, so that they are inserted in the order of the
  * registry's index and in the order in which every batch takes keys.  Rows
  * that share a key are counted, and reported as an error: nothing is attached
- * then.
+ * then.  A key that is there already stays, for as long at least as the table
+ * says from now on.
  */
 #include "postgres.h"
 
@@ -123,7 +124,6 @@ import_record_keys(Relation root, Tuplesortstate *sort)
 	{
 		MemoryContext caller = MemoryContextSwitchTo(context);
 		text	   *key = DatumGetTextPP(value);
-		ItemPointerData tid;
 
 		CHECK_FOR_INTERRUPTS();
 		if (former.len == VARSIZE_ANY_EXHDR(key) &&
@@ -136,8 +136,7 @@ import_record_keys(Relation root, Tuplesortstate *sort)
 		}
 		else
 		{
-			if (repeated == 0 &&
-				!IDEM_OUTCOME_RUNS(idem_mark_write(&store, table, key, &tid)))
+			if (repeated == 0 && !idem_mark_import(&store, table, key))
 				former_keys--;
 			in_group = false;
 			resetStringInfo(&former);

@@ -17,8 +17,6 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
-#include "common/cryptohash.h"
-#include "common/sha2.h"
 #include "miscadmin.h"
 #include "pgtime.h"
 #include "utils/builtins.h"
@@ -29,6 +27,7 @@
 #include "utils/lsyscache.h"
 #include "utils/numeric.h"
 
+#include "digest.h"
 #include "once.h"
 
 /* what the registry allows */
@@ -163,16 +162,10 @@ column_text(IdemOnceColumn *column, Datum value)
 char *
 idem_once_digest(const char *data, Size len)
 {
-	pg_cryptohash_ctx *ctx = pg_cryptohash_create(PG_SHA256);
 	uint8		digest[PG_SHA256_DIGEST_LENGTH];
 	char	   *hex = palloc(HEX_LENGTH + 1);
 
-	if (pg_cryptohash_init(ctx) < 0 ||
-		pg_cryptohash_update(ctx, (const uint8 *) data, len) < 0 ||
-		pg_cryptohash_final(ctx, digest, sizeof(digest)) < 0)
-		elog(ERROR, "could not compute SHA-256: %s",
-			 pg_cryptohash_error(ctx));
-	pg_cryptohash_free(ctx);
+	idem_digest(data, len, digest);
 	hex[hex_encode((const char *) digest, sizeof(digest), hex)] = '\0';
 	return hex;
 }

@@ -80,15 +80,15 @@ static SubTransactionId kept_in;
 
 /*
  * Records a key as spent, unless it is; sleeps behind another's uncommitted
- * mark.  Gives the place of the row that was written.
+ * mark.  Gives the row that was written, or is there.
  *
  * After some keys that were new it is taken that the next one is new as well,
  * which saves every second descent of a bulk load.  Where it is not, a dead
  * row is left.
  */
-IdemOutcome
-idem_mark_write(IdemStore *store, const IdemOnceTable *table, text *key,
-				ItemPointer tid)
+static IdemOutcome
+mark_write(IdemStore *store, const IdemOnceTable *table, text *key,
+		   IdemRow *row)
 {
 	IdemRequest request = {
 		.verb = "INSERT",
@@ -112,8 +112,50 @@ idem_mark_write(IdemStore *store, const IdemOnceTable *table, text *key,
 				 errdetail("In scope \"%s\" it was claimed by other means than an insert.",
 						   text_to_cstring(table->scope.name)),
 				 errhidestmt(true)));
-	*tid = verdict.row.tid;
+	*row = verdict.row;
 	return verdict.outcome;
+}
+
+/*
+ * Gives a key that is there the table's retention, where it would expire
+ * sooner.  False if somebody else changed it meanwhile.
+ */
+static bool
+mark_extend(IdemStore *store, const IdemOnceTable *table, const IdemRow *row)
+{
+	IdemRow		fresh = *row;
+
+	if (row->nulls[IDEM_COL_EXPIRES_AT])
+		return true;
+	fresh.nulls[IDEM_COL_TTL] = !table->has_ttl;
+	fresh.values[IDEM_COL_TTL] = IntervalPGetDatum(&table->ttl);
+	idem_row_set_expiry(&fresh, &table->scope, GetCurrentTimestamp());
+	if (!fresh.nulls[IDEM_COL_EXPIRES_AT] &&
+		DatumGetTimestampTz(fresh.values[IDEM_COL_EXPIRES_AT]) <=
+		DatumGetTimestampTz(row->values[IDEM_COL_EXPIRES_AT]))
+		return true;
+	return idem_store_update(store, row, &fresh,
+							 &idem_wait_forever) == IDEM_STORE_OK;
+}
+
+/*
+ * Records the key of a row that is there already.  False if it was recorded
+ * before; then it is kept for as long as the table says, at least.
+ */
+bool
+idem_mark_import(IdemStore *store, const IdemOnceTable *table, text *key)
+{
+	IdemRow		row;
+
+	for (int rounds = 0;; rounds++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		idem_registry_check_rounds(rounds);
+		if (IDEM_OUTCOME_RUNS(mark_write(store, table, key, &row)))
+			return true;
+		if (mark_extend(store, table, &row))
+			return false;
+	}
 }
 
 /*
@@ -325,6 +367,7 @@ idem_mark_make(const IdemOnceTable *table, text *key, ItemPointer tid)
 	ResourceOwner owner = CurrentResourceOwner;
 	IdemOutcome outcome;
 	IdemStore	store;
+	IdemRow		row;
 
 	if (npending > MANY_MARKS)
 		idem_mark_release_all();
@@ -347,14 +390,16 @@ idem_mark_make(const IdemOnceTable *table, text *key, ItemPointer tid)
 	if (kept_in == GetCurrentSubTransactionId())
 	{
 		CurrentResourceOwner = kept.owner;
-		outcome = idem_mark_write(&kept, table, key, tid);
+		outcome = mark_write(&kept, table, key, &row);
 		CurrentResourceOwner = owner;
-		return outcome;
 	}
-
-	idem_store_open_as_is(&store, RowExclusiveLock);
-	outcome = idem_mark_write(&store, table, key, tid);
-	idem_store_close(&store);
+	else
+	{
+		idem_store_open_as_is(&store, RowExclusiveLock);
+		outcome = mark_write(&store, table, key, &row);
+		idem_store_close(&store);
+	}
+	*tid = row.tid;
 	return outcome;
 }
 

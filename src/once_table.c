@@ -8,6 +8,9 @@
  * each partition.  Scope and retention are arguments.  What is read from there
  * is kept per session, until the relation changes or goes.
  *
+ * Triggers are read from a copy: each look into a catalog may have the
+ * relation's own read anew.
+ *
  * A table whose triggers are not whole is refused here, on each insert, rather
  * than let repeated rows in or lose rows that move.
  */
@@ -48,6 +51,9 @@ typedef struct TableEntry
 static HTAB *tables = NULL;
 static int	ninvalid = 0;
 
+/* moves whenever any entry may be wrong */
+static uint64 nchanges = 0;
+
 static void
 table_invalidate(TableEntry *entry)
 {
@@ -64,6 +70,7 @@ table_changed(Datum arg, Oid relid)
 	HASH_SEQ_STATUS status;
 	TableEntry *entry;
 
+	nchanges++;
 	if (OidIsValid(relid))
 	{
 		entry = hash_search(tables, &relid, HASH_FIND, NULL);
@@ -148,12 +155,13 @@ idem_once_is_ours(const Trigger *trigger)
 bool
 idem_once_is_attached(Relation rel)
 {
-	for (int i = 0; rel->trigdesc != NULL && i < rel->trigdesc->numtriggers; i++)
-	{
-		if (idem_once_is_ours(&rel->trigdesc->triggers[i]))
-			return true;
-	}
-	return false;
+	TriggerDesc *triggers = CopyTriggerDesc(rel->trigdesc);
+	bool		found = false;
+
+	for (int i = 0; !found && triggers != NULL && i < triggers->numtriggers; i++)
+		found = idem_once_is_ours(&triggers->triggers[i]);
+	FreeTriggerDesc(triggers);
+	return found;
 }
 
 /*
@@ -247,11 +255,11 @@ table_add_columns(IdemOnceTable *table, Relation rel, const char *qual)
  * inserts.
  */
 static bool
-table_has_part(Relation rel, const Trigger *insert, int16 type)
+table_has_part(const TriggerDesc *triggers, const Trigger *insert, int16 type)
 {
-	for (int i = 0; i < rel->trigdesc->numtriggers; i++)
+	for (int i = 0; i < triggers->numtriggers; i++)
 	{
-		Trigger    *trigger = &rel->trigdesc->triggers[i];
+		const Trigger *trigger = &triggers->triggers[i];
 
 		if (trigger->tgfoid == insert->tgfoid &&
 			(trigger->tgtype & type) == type &&
@@ -281,23 +289,25 @@ table_root_is_attached(Oid partition)
  * between partitions, is refused here rather than overlooked.
  */
 static void
-table_check_parts(Relation rel, const Trigger *insert)
+table_check_parts(Relation rel, const TriggerDesc *triggers,
+				  const Trigger *insert)
 {
 	if (rel->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
 		table_report_broken(rel, "It is a foreign table.");
 	if (rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
 		table_report_broken(rel, "It is unlogged: its keys would outlive its rows.  ALTER TABLE ... SET LOGGED makes it whole.");
-	if (!table_has_part(rel, insert, TRIGGER_TYPE_ROW | TRIGGER_TYPE_INSERT))
+	if (!table_has_part(triggers, insert,
+						TRIGGER_TYPE_ROW | TRIGGER_TYPE_INSERT))
 		table_report_broken(rel, "Its trigger that runs after the insert of a row is missing, or not enabled alike.");
 	if (!rel->rd_rel->relispartition)
 		return;
 
 	if (!insert->tgisclone || !table_root_is_attached(RelationGetRelid(rel)))
 		table_report_broken(rel, "It became a partition of a table to which idem_attach_once() was not applied.");
-	if (!table_has_part(rel, insert, TRIGGER_TYPE_ROW | TRIGGER_TYPE_BEFORE |
-						TRIGGER_TYPE_UPDATE) ||
-		!table_has_part(rel, insert, TRIGGER_TYPE_ROW | TRIGGER_TYPE_BEFORE |
-						TRIGGER_TYPE_DELETE))
+	if (!table_has_part(triggers, insert, TRIGGER_TYPE_ROW |
+						TRIGGER_TYPE_BEFORE | TRIGGER_TYPE_UPDATE) ||
+		!table_has_part(triggers, insert, TRIGGER_TYPE_ROW |
+						TRIGGER_TYPE_BEFORE | TRIGGER_TYPE_DELETE))
 		table_report_broken(rel, "Its trigger that notices rows moved between partitions is missing, or not enabled alike.");
 }
 
@@ -305,7 +315,7 @@ static IdemOnceTable *
 table_build(Relation rel)
 {
 	IdemOnceTable *table = palloc0(sizeof(IdemOnceTable));
-	TriggerDesc *triggers = rel->trigdesc;
+	TriggerDesc *triggers = CopyTriggerDesc(rel->trigdesc);
 	const Trigger *insert = NULL;
 
 	table->relid = RelationGetRelid(rel);
@@ -326,7 +336,7 @@ table_build(Relation rel)
 	}
 	if (insert == NULL || insert->tgnargs != 2)
 		table_report_broken(rel, "Its trigger that runs before the insert of a row is missing or disabled.");
-	table_check_parts(rel, insert);
+	table_check_parts(rel, triggers, insert);
 
 	table->scope.name = cstring_to_text(insert->tgargs[0]);
 	table->scope.no_expiry = true;
@@ -341,6 +351,7 @@ table_build(Relation rel)
 		table->ttl = *DatumGetIntervalP(ttl);
 	}
 	table_add_columns(table, rel, insert->tgqual);
+	FreeTriggerDesc(triggers);
 	return table;
 }
 
@@ -356,6 +367,7 @@ idem_once_table(Relation rel)
 	MemoryContext context;
 	MemoryContext caller;
 	IdemOnceTable *table;
+	uint64		before;
 	bool		found;
 
 	table_init_cache();
@@ -366,6 +378,7 @@ idem_once_table(Relation rel)
 	context = AllocSetContextCreate(CurrentMemoryContext, "idem once table",
 									ALLOCSET_SMALL_SIZES);
 	caller = MemoryContextSwitchTo(context);
+	before = nchanges;
 	table = table_build(rel);
 	MemoryContextSwitchTo(caller);
 
@@ -377,5 +390,7 @@ idem_once_table(Relation rel)
 	entry->context = context;
 	entry->table = table;
 	entry->valid = true;
+	if (nchanges != before)
+		table_invalidate(entry);
 	return table;
 }

@@ -159,6 +159,14 @@ SELECT idem_call('z1', 'charge(bigint,numeric,text)', '[7, 1]') IS NOT NULL AS c
 SELECT idem_call('z1', 'charge(bigint,numeric,text)', '[7, 1]') IS NOT NULL AS called;
 COMMIT;
 
+-- what is recorded is, also where the function makes the transaction read-only
+CREATE FUNCTION read_only() RETURNS text LANGUAGE sql AS $$SELECT set_config('transaction_read_only', 'on', true)$$;
+SELECT idem_call('read', 'read_only()');
+SELECT idem_call('read', 'read_only()');
+BEGIN;
+SELECT idem_call('read 2', 'read_only()'), current_setting('transaction_read_only');
+COMMIT;
+
 -- ttl
 SELECT idem_call('ttl', 'plain()', ttl => '2 days');
 RESET ROLE;

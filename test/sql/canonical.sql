@@ -145,5 +145,9 @@ SELECT idem_canonical(d) = '{"a":1,"b":"' || repeat('long ', 20000) || '"}' AS t
 FROM documents;
 CREATE INDEX ON documents (idem_fingerprint(d));
 
+-- Digests of every length, short and long
+SELECT count(*) AS lengths, count(*) FILTER (WHERE idem_fingerprint(d) = '1.' || rtrim(translate(encode(sha256(idem_canonical(d)::bytea), 'base64'), '+/', '-_'), '=')) AS right
+FROM generate_series(0, 300) n, to_jsonb(repeat('x', n)) d;
+
 SELECT proname, provolatile, proisstrict, proparallel, obj_description(oid, 'pg_proc') AS comment
 FROM pg_proc WHERE proname IN ('idem_canonical', 'idem_fingerprint') ORDER BY proname;

@@ -243,6 +243,31 @@ SELECT idem_attach_once('busy', '{id}');
 INSERT INTO busy SELECT g, 1 FROM generate_series(1, 3) g WHERE g <> 2 OR idem_detach_once('busy');
 INSERT INTO busy SELECT g, 1 FROM generate_series(1, 3) g;
 SELECT id FROM busy ORDER BY id;
+-- a key that is there lasts at least as long as the table says from now on
+CREATE TABLE lasting (id int);
+SELECT idem_attach_once('lasting', '{id}', 'regress_once_kept', '1 h');
+INSERT INTO lasting VALUES (1), (2);
+DELETE FROM lasting WHERE id = 2;
+SELECT idem_detach_once('lasting');
+SELECT idem_attach_once('lasting', '{id}', 'regress_once_kept', '5 min');
+SELECT idem_detach_once('lasting');
+RESET ROLE;
+SELECT key, ttl, expires_at - finished_at AS kept FROM idem.key WHERE scope = 'regress_once_kept' ORDER BY key;
+SET ROLE regress_idem_owner;
+SELECT idem_attach_once('lasting', '{id}', 'regress_once_kept', '2 days');
+SELECT idem_detach_once('lasting');
+RESET ROLE;
+SELECT key, ttl, expires_at - finished_at >= '2 days' AS longer FROM idem.key WHERE scope = 'regress_once_kept' ORDER BY key;
+SET ROLE regress_idem_owner;
+SELECT idem_attach_once('lasting', '{id}', 'regress_once_kept');
+RESET ROLE;
+SELECT key, ttl, expires_at IS NULL AS for_ever FROM idem.key WHERE scope = 'regress_once_kept' ORDER BY key;
+SET ROLE regress_idem_owner;
+INSERT INTO lasting VALUES (1), (3) RETURNING id;
+-- scopes of idem's own are none for tables
+SELECT idem_detach_once('lasting');
+SELECT idem_attach_once('lasting', '{id}', 'idem.fire');
+
 -- what a session knows of tables that are gone is forgotten
 RESET ROLE;
 DO $$
