@@ -340,6 +340,7 @@ idem_once_many(PG_FUNCTION_ARGS)
 				 errmsg("argument \"keys\" is missing"),
 				 errhidestmt(true)));
 	once_prepare(IDEM_ARG_TEXT(1), IDEM_ARG_INTERVAL(2), &scope, &request);
+	request.verb = "idem_once_many()";
 
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false,
 					  TYPALIGN_INT, &elems, &nulls, &nelems);

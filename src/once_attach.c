@@ -168,16 +168,28 @@ attach_when_clause(Relation rel, ArrayType *columns)
 }
 
 /*
- * The scope that is made of the table's name.
+ * The scope that is made of the table's name, whatever the session says of
+ * quoting.
  */
 static char *
 attach_default_scope(Relation rel)
 {
-	const char *table;
+	const char *schema = get_namespace_name(RelationGetNamespace(rel));
+	bool		quote_all = quote_all_identifiers;
+	char	   *volatile table = NULL;
 	char	   *name;
 
-	table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
-									   RelationGetRelationName(rel));
+	quote_all_identifiers = false;
+	PG_TRY();
+	{
+		table = quote_qualified_identifier(schema,
+										   RelationGetRelationName(rel));
+	}
+	PG_FINALLY();
+	{
+		quote_all_identifiers = quote_all;
+	}
+	PG_END_TRY();
 	name = psprintf("once.%s", table);
 	if (strlen(name) > MAX_SCOPE_LENGTH || strchr(name, '/') != NULL)
 		name = psprintf("once.#%s", idem_once_digest(table, strlen(table)));

@@ -264,6 +264,15 @@ RESET ROLE;
 SELECT key, ttl, expires_at IS NULL AS for_ever FROM idem.key WHERE scope = 'regress_once_kept' ORDER BY key;
 SET ROLE regress_idem_owner;
 INSERT INTO lasting VALUES (1), (3) RETURNING id;
+-- the scope does not follow what the session says of quoting
+SET quote_all_identifiers = on;
+CREATE TABLE quoted (id int);
+SELECT idem_attach_once('quoted', '{id}');
+RESET quote_all_identifiers;
+INSERT INTO quoted VALUES (1);
+RESET ROLE;
+SELECT scope, key FROM idem.key WHERE scope LIKE '%quoted%';
+SET ROLE regress_idem_owner;
 -- scopes of idem's own are none for tables
 SELECT idem_detach_once('lasting');
 SELECT idem_attach_once('lasting', '{id}', 'idem.fire');
