@@ -44,6 +44,22 @@ static const uint32 round_constants[64] = {
 	0x90BEFFFA, 0xA4506CEB, 0xBEF9A3F7, 0xC67178F2
 };
 
+/*
+ * One round; the next one has its variables one place further.
+ */
+#define DIGEST_ROUND(a, b, c, d, e, f, g, h, i) \
+	do { \
+		uint32		t = (h) + \
+			(pg_rotate_right32((e), 6) ^ pg_rotate_right32((e), 11) ^ \
+			 pg_rotate_right32((e), 25)) + \
+			((g) ^ ((e) & ((f) ^ (g)))) + round_constants[i] + w[i]; \
+		(d) += t; \
+		(h) = t + \
+			(pg_rotate_right32((a), 2) ^ pg_rotate_right32((a), 13) ^ \
+			 pg_rotate_right32((a), 22)) + \
+			(((a) & (b)) ^ ((c) & ((a) ^ (b)))); \
+	} while (0)
+
 static void
 digest_block(uint32 *state, const uint8 *block)
 {
@@ -69,24 +85,16 @@ digest_block(uint32 *state, const uint8 *block)
 			(pg_rotate_right32(x, 7) ^ pg_rotate_right32(x, 18) ^ (x >> 3)) +
 			(pg_rotate_right32(y, 17) ^ pg_rotate_right32(y, 19) ^ (y >> 10));
 	}
-	for (int i = 0; i < 64; i++)
+	for (int i = 0; i < 64; i += 8)
 	{
-		uint32		t1 = h + (pg_rotate_right32(e, 6) ^
-							  pg_rotate_right32(e, 11) ^
-							  pg_rotate_right32(e, 25)) +
-		((e & f) ^ (~e & g)) + round_constants[i] + w[i];
-		uint32		t2 = (pg_rotate_right32(a, 2) ^ pg_rotate_right32(a, 13) ^
-						  pg_rotate_right32(a, 22)) +
-		((a & b) ^ (a & c) ^ (b & c));
-
-		h = g;
-		g = f;
-		f = e;
-		e = d + t1;
-		d = c;
-		c = b;
-		b = a;
-		a = t1 + t2;
+		DIGEST_ROUND(a, b, c, d, e, f, g, h, i);
+		DIGEST_ROUND(h, a, b, c, d, e, f, g, i + 1);
+		DIGEST_ROUND(g, h, a, b, c, d, e, f, i + 2);
+		DIGEST_ROUND(f, g, h, a, b, c, d, e, i + 3);
+		DIGEST_ROUND(e, f, g, h, a, b, c, d, i + 4);
+		DIGEST_ROUND(d, e, f, g, h, a, b, c, i + 5);
+		DIGEST_ROUND(c, d, e, f, g, h, a, b, i + 6);
+		DIGEST_ROUND(b, c, d, e, f, g, h, a, i + 7);
 	}
 	state[0] += a;
 	state[1] += b;
