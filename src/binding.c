@@ -20,19 +20,10 @@
 #include "access/sysattr.h"
 #include "access/table.h"
 #include "access/tableam.h"
-#include "catalog/dependency.h"
-#include "catalog/indexing.h"
 #include "catalog/partition.h"
 #include "catalog/pg_inherits.h"
-#include "catalog/pg_proc.h"
 #include "catalog/pg_trigger.h"
-#include "catalog/pg_type.h"
-#include "commands/extension.h"
 #include "commands/trigger.h"
-#include "mb/pg_wchar.h"
-#include "nodes/nodeFuncs.h"
-#include "optimizer/optimizer.h"
-#include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/fmgrprotos.h"
 #include "utils/inval.h"
@@ -41,7 +32,6 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/reltrigger.h"
-#include "utils/syscache.h"
 
 #include "binding.h"
 #include "errors.h"
@@ -102,87 +92,6 @@ table_hold(TableKept *kept, MemoryContext holder)
 {
 	idem_pin_hold(&kept->pinned, holder);
 	return &kept->table;
-}
-
-/*
- * Whether a trigger's function is the extension's, and of that name; NULL is
- * any name.
- */
-bool
-idem_trigger_is_ours(Oid function, const char *name)
-{
-	char	   *actual = get_func_name(function);
-	Oid			extension;
-
-	if (actual == NULL || strncmp(actual, "idem_", 5) != 0)
-		return false;
-	if (name != NULL && strcmp(actual, name) != 0)
-		return false;
-	extension = get_extension_oid("idem", true);
-	return OidIsValid(extension) &&
-		getExtensionOfObject(ProcedureRelationId, function) == extension;
-}
-
-/*
- * Whether a trigger that is enabled so fires in this session.
- */
-bool
-idem_trigger_fires_now(char enabled)
-{
-	if (SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA)
-		return enabled == TRIGGER_FIRES_ON_REPLICA ||
-			enabled == TRIGGER_FIRES_ALWAYS;
-	return enabled == TRIGGER_FIRES_ON_ORIGIN ||
-		enabled == TRIGGER_FIRES_ALWAYS;
-}
-
-/*
- * The column that a trigger's WHEN clause names, or InvalidAttrNumber.
- */
-AttrNumber
-idem_trigger_column(const char *qual)
-{
-	AttrNumber	column = InvalidAttrNumber;
-	ListCell   *lc;
-
-	if (qual == NULL)
-		return InvalidAttrNumber;
-	foreach(lc, pull_var_clause(stringToNode(qual), 0))
-	{
-		Var		   *var = (Var *) lfirst(lc);
-
-		if (column != InvalidAttrNumber && var->varattno != column)
-			return InvalidAttrNumber;
-		column = var->varattno;
-	}
-	return column > 0 ? column : InvalidAttrNumber;
-}
-
-/*
- * How states stand in a column of that type.
- */
-IdemStateKind
-idem_state_kind(Oid type, int32 typmod, Oid *base_type, int32 *base_typmod)
-{
-	*base_typmod = typmod;
-	*base_type = getBaseTypeAndTypmod(type, base_typmod);
-	switch (*base_type)
-	{
-		case TEXTOID:
-		case VARCHAROID:
-			return IDEM_STATE_TEXT;
-		case BPCHAROID:
-			return IDEM_STATE_BPCHAR;
-		case INT2OID:
-			return IDEM_STATE_INT2;
-		case INT4OID:
-			return IDEM_STATE_INT4;
-		case INT8OID:
-			return IDEM_STATE_INT8;
-		default:
-			return get_typtype(*base_type) == TYPTYPE_ENUM ?
-				IDEM_STATE_ENUM : IDEM_STATE_NOT_A_KIND;
-	}
 }
 
 static JsonbValue *
@@ -599,97 +508,4 @@ idem_table_binding(IdemTable *table, const char *tag)
 					get_rel_name(table->relid), tag),
 			 errhint("Detach what is left of it with idem_detach(), and attach the machine again."),
 			 errhidestmt(true)));
-}
-
-/*
- * The state that a value of the column is: an index, unknown, or NULL.
- */
-int
-idem_binding_state(const IdemBinding *binding, const IdemMachine *machine,
-				   Datum value, bool isnull)
-{
-	if (isnull)
-		return IDEM_STATE_NULL;
-
-	switch (binding->kind)
-	{
-		case IDEM_STATE_TEXT:
-		case IDEM_STATE_BPCHAR:
-			{
-				struct varlena *packed = PG_DETOAST_DATUM_PACKED(value);
-				int			length = VARSIZE_ANY_EXHDR(packed);
-				int			state;
-
-				if (binding->kind == IDEM_STATE_BPCHAR)
-					length = bpchartruelen(VARDATA_ANY(packed), length);
-				state = idem_machine_state(machine, VARDATA_ANY(packed),
-										   length);
-				if ((Pointer) packed != DatumGetPointer(value))
-					pfree(packed);
-				return state;
-			}
-		case IDEM_STATE_ENUM:
-			{
-				char	   *label = idem_binding_label(binding, value);
-				int			state = idem_machine_state(machine, label,
-													   strlen(label));
-
-				pfree(label);
-				return state;
-			}
-		case IDEM_STATE_INT2:
-			return idem_machine_number(machine, DatumGetInt16(value));
-		case IDEM_STATE_INT4:
-			return idem_machine_number(machine, DatumGetInt32(value));
-		case IDEM_STATE_INT8:
-			return idem_machine_number(machine, DatumGetInt64(value));
-		case IDEM_STATE_NOT_A_KIND:
-			break;
-	}
-	return IDEM_STATE_UNKNOWN;
-}
-
-/*
- * The value as the machine names states.
- */
-char *
-idem_binding_label(const IdemBinding *binding, Datum value)
-{
-	switch (binding->kind)
-	{
-		case IDEM_STATE_TEXT:
-			return TextDatumGetCString(value);
-		case IDEM_STATE_BPCHAR:
-			{
-				char	   *label = TextDatumGetCString(value);
-
-				label[bpchartruelen(label, strlen(label))] = '\0';
-				return label;
-			}
-		case IDEM_STATE_ENUM:
-			return DatumGetCString(DirectFunctionCall1(enum_out, value));
-		case IDEM_STATE_INT2:
-			return psprintf("%d", DatumGetInt16(value));
-		case IDEM_STATE_INT4:
-			return psprintf("%d", DatumGetInt32(value));
-		case IDEM_STATE_INT8:
-			return psprintf(INT64_FORMAT, DatumGetInt64(value));
-		case IDEM_STATE_NOT_A_KIND:
-			break;
-	}
-	return pstrdup("?");
-}
-
-/*
- * A state's name as a value of the column's base type; the type's own error
- * where it is none.
- */
-Datum
-idem_binding_value(const IdemBinding *binding, const char *label)
-{
-	Oid			input;
-	Oid			param;
-
-	getTypeInputInfo(binding->base_type, &input, &param);
-	return OidInputFunctionCall(input, pstrdup(label), param, binding->typmod);
 }

@@ -82,12 +82,17 @@ typedef struct IdemTable
 	MemoryContext context;
 } IdemTable;
 
+/* binding.c */
 extern void idem_binding_init(void);
 extern IdemTable *idem_table_get(Relation rel, MemoryContext holder);
 extern IdemBinding *idem_table_binding(IdemTable *table, const char *tag);
+
+/* trigger.c */
 extern bool idem_trigger_is_ours(Oid function, const char *name);
 extern bool idem_trigger_fires_now(char enabled);
 extern AttrNumber idem_trigger_column(const char *qual);
+
+/* binding_value.c */
 extern IdemStateKind idem_state_kind(Oid type, int32 typmod, Oid *base_type,
 									 int32 *base_typmod);
 extern int	idem_binding_state(const IdemBinding *binding,

@@ -18,7 +18,7 @@ typedef struct Pin
 {
 	MemoryContextCallback callback;
 	IdemPinned *pinned;
-}			Pin;
+} Pin;
 
 /*
  * An empty cache; kind is HASH_BLOBS or HASH_STRINGS.

@@ -1,0 +1,232 @@
+/*
+ * history_insert.c
+ *	  Rows of idem.history into the table.
+ *
+ * They go in by table_multi_insert(), where the table is the plain heap that the
+ * extension made; with anything on it that only the executor honours (a trigger
+ * on INSERT, a rule, row security, a column or check of its owner's), they go in
+ * one by one as SQL.  An index of the two columns that every row's place is told
+ * by gets its entries without the executor.
+ *
+ * Locks: idem.history in ROW EXCLUSIVE mode until the end of the transaction.
+ * Nothing here waits for another transaction, since no row is ever updated and
+ * seq is drawn from a sequence.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "executor/spi.h"
+#include "utils/rel.h"
+
+#include "catalog.h"
+#include "compat.h"
+#include "history_writer.h"
+#include "store.h"
+
+const Oid	idem_history_types[IDEM_HISTORY_NCOLUMNS] = {
+	[IDEM_HISTORY_SEQ] = INT8OID,
+	[IDEM_HISTORY_TABLE_SCHEMA] = TEXTOID,
+	[IDEM_HISTORY_TABLE_NAME] = TEXTOID,
+	[IDEM_HISTORY_COLUMN_NAME] = TEXTOID,
+	[IDEM_HISTORY_ROW_KEY] = JSONBOID,
+	[IDEM_HISTORY_MACHINE] = TEXTOID,
+	[IDEM_HISTORY_EVENT] = TEXTOID,
+	[IDEM_HISTORY_FROM_STATE] = TEXTOID,
+	[IDEM_HISTORY_TO_STATE] = TEXTOID,
+	[IDEM_HISTORY_VERSION] = INT8OID,
+	[IDEM_HISTORY_ROLE_NAME] = TEXTOID,
+	[IDEM_HISTORY_ACTOR] = TEXTOID,
+	[IDEM_HISTORY_KEY] = TEXTOID,
+	[IDEM_HISTORY_CONTEXT] = JSONBOID,
+	[IDEM_HISTORY_AT] = TIMESTAMPTZOID,
+	[IDEM_HISTORY_EXPIRES_AT] = TIMESTAMPTZOID,
+	[IDEM_HISTORY_ROW_HASH] = INT8OID
+};
+
+static const char insert_statement[] =
+"INSERT INTO idem.history (seq, table_schema, table_name, column_name,"
+" row_key, machine, event, from_state, to_state, version, role_name, actor,"
+" key, context, at, expires_at, row_hash) VALUES ($1, $2, $3, $4, $5, $6, $7,"
+" $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
+
+/*
+ * Whether nothing would be passed over by inserting without the executor.
+ */
+static bool
+history_is_plain(Relation rel)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+
+	if (rel->rd_rel->relkind != RELKIND_RELATION ||
+		rel->rd_tableam != GetHeapamTableAmRoutine() ||
+		rel->rd_rel->relhasrules || rel->rd_rel->relrowsecurity ||
+		desc->natts != IDEM_HISTORY_NCOLUMNS)
+		return false;
+	if (rel->trigdesc != NULL &&
+		(rel->trigdesc->trig_insert_before_row ||
+		 rel->trigdesc->trig_insert_after_row ||
+		 rel->trigdesc->trig_insert_before_statement ||
+		 rel->trigdesc->trig_insert_after_statement))
+		return false;
+	if (desc->constr != NULL &&
+		(desc->constr->num_check > 0 || desc->constr->has_generated_stored))
+		return false;
+	for (int i = 0; i < IDEM_HISTORY_NCOLUMNS; i++)
+	{
+		if (TupleDescAttr(desc, i)->attisdropped ||
+			TupleDescAttr(desc, i)->atttypid != idem_history_types[i])
+			return false;
+	}
+	return true;
+}
+
+static void
+history_insert_by_sql(IdemHistoryWaiting *row)
+{
+	static SPIPlanPtr plan = NULL;
+	Datum		values[IDEM_HISTORY_NCOLUMNS];
+	bool		nulls[IDEM_HISTORY_NCOLUMNS];
+	char		null_chars[IDEM_HISTORY_NCOLUMNS];
+	TupleDesc	desc = CreateTemplateTupleDesc(IDEM_HISTORY_NCOLUMNS);
+	int			rc;
+
+	for (int i = 0; i < IDEM_HISTORY_NCOLUMNS; i++)
+		TupleDescInitEntry(desc, i + 1, "c", idem_history_types[i], -1, 0);
+	heap_deform_tuple(row->tuple, desc, values, nulls);
+	for (int i = 0; i < IDEM_HISTORY_NCOLUMNS; i++)
+		null_chars[i] = nulls[i] ? 'n' : ' ';
+	if (plan == NULL)
+		plan = idem_sql_keep_plan(insert_statement, IDEM_HISTORY_NCOLUMNS, idem_history_types);
+	rc = SPI_execute_plan(plan, values, null_chars, false, 0);
+	if (rc < 0)
+		elog(ERROR, "SPI_execute_plan failed: %s", SPI_result_code_string(rc));
+}
+
+/*
+ * Whether an index is over the row's hash and number only.
+ */
+static bool
+history_index_is_simple(const IndexInfo *info)
+{
+	if (info->ii_Expressions != NIL || info->ii_Predicate != NIL ||
+		info->ii_ExclusionOps != NULL || !info->ii_ReadyForInserts)
+		return false;
+	for (int i = 0; i < info->ii_NumIndexAttrs; i++)
+	{
+		if (info->ii_IndexAttrNumbers[i] != IDEM_HISTORY_SEQ + 1 &&
+			info->ii_IndexAttrNumbers[i] != IDEM_HISTORY_ROW_HASH + 1)
+			return false;
+	}
+	return true;
+}
+
+static void
+history_insert_entries(IdemHistoryWriter *writer, Relation rel,
+					   ResultRelInfo *result, EState *estate)
+{
+	bool		simple = true;
+
+	for (int i = 0; i < result->ri_NumIndices; i++)
+		simple = simple &&
+			history_index_is_simple(result->ri_IndexRelationInfo[i]);
+	for (int i = 0; i < writer->n; i++)
+	{
+		TupleTableSlot *slot = writer->slots[i];
+
+		if (!simple)
+		{
+			(void) IDEM_INSERT_INDEX_TUPLES(result, slot, estate);
+			ResetPerTupleExprContext(estate);
+			continue;
+		}
+		for (int j = 0; j < result->ri_NumIndices; j++)
+		{
+			Relation	index = result->ri_IndexRelationDescs[j];
+			IndexInfo  *info = result->ri_IndexRelationInfo[j];
+			Datum		values[INDEX_MAX_KEYS];
+			bool		nulls[INDEX_MAX_KEYS];
+
+			for (int k = 0; k < info->ii_NumIndexAttrs; k++)
+			{
+				values[k] = Int64GetDatum(info->ii_IndexAttrNumbers[k] == IDEM_HISTORY_SEQ + 1 ?
+										  writer->rows[i].seq :
+										  writer->rows[i].row_hash);
+				nulls[k] = false;
+			}
+			(void) index_insert(index, values, nulls, &slot->tts_tid, rel,
+								info->ii_Unique ? UNIQUE_CHECK_YES :
+								UNIQUE_CHECK_NO, false, info);
+		}
+	}
+}
+
+static void
+history_insert_directly(IdemHistoryWriter *writer, Relation rel)
+{
+	EState	   *estate = CreateExecutorState();
+	ResultRelInfo *result = makeNode(ResultRelInfo);
+	BulkInsertState bulk = writer->n > 1 ? GetBulkInsertState() : NULL;
+
+	if (writer->slots == NULL)
+	{
+		/* a copy, which needs no pin */
+		writer->desc = CreateTupleDescCopy(RelationGetDescr(rel));
+		writer->slots = palloc(IDEM_HISTORY_BATCH * sizeof(TupleTableSlot *));
+	}
+	while (writer->nslots < writer->n)
+		writer->slots[writer->nslots++] =
+			MakeSingleTupleTableSlot(writer->desc, &TTSOpsHeapTuple);
+	for (int i = 0; i < writer->n; i++)
+	{
+		writer->rows[i].tuple->t_tableOid = RelationGetRelid(rel);
+		ExecStoreHeapTuple(writer->rows[i].tuple, writer->slots[i], false);
+	}
+
+	InitResultRelInfo(result, rel, 1, NULL, 0);
+	ExecOpenIndices(result, false);
+	table_multi_insert(rel, writer->slots, writer->n, GetCurrentCommandId(true),
+					   0, bulk);
+	history_insert_entries(writer, rel, result, estate);
+	for (int i = 0; i < writer->n; i++)
+		ExecClearTuple(writer->slots[i]);
+	if (bulk != NULL)
+		FreeBulkInsertState(bulk);
+	ExecCloseIndices(result);
+	FreeExecutorState(estate);
+}
+
+/*
+ * Writes the rows that wait, as the table's owner: what he has put into an index
+ * runs as himself.
+ */
+void
+idem_history_insert(IdemHistoryWriter *writer)
+{
+	Relation	rel = table_open(idem_catalog_relation(IDEM_REL_HISTORY),
+								 RowExclusiveLock);
+	IdemIdentity saved;
+
+	if (history_is_plain(rel))
+	{
+		idem_catalog_become(rel->rd_rel->relowner, &saved);
+		history_insert_directly(writer, rel);
+		idem_catalog_restore(&saved);
+	}
+	else
+	{
+		SPI_connect();
+		idem_catalog_become(rel->rd_rel->relowner, &saved);
+		for (int i = 0; i < writer->n; i++)
+			history_insert_by_sql(&writer->rows[i]);
+		idem_catalog_restore(&saved);
+		SPI_finish();
+	}
+	table_close(rel, NoLock);
+}
