@@ -244,8 +244,15 @@ fire_write(IdemFire *fire, Datum *id, const IdemFireRow *row,
 	id[fire->target->nkeys] = idem_binding_value(fire->binding, verdict->to);
 
 	idem_taken_begin(&intent);
-	idem_target_run(plan, id, NULL);
-	idem_taken_end(&intent);
+	PG_TRY();
+	{
+		idem_target_run(plan, id, NULL);
+	}
+	PG_FINALLY();
+	{
+		idem_taken_end(&intent);
+	}
+	PG_END_TRY();
 	if (SPI_processed != 1)
 		idem_fire_refuse_lost(fire);
 

@@ -311,8 +311,15 @@ many_write(Many *many, int *which, int n)
 	appendStringInfo(&query, " RETURNING k.n, %s", returning.data);
 
 	idem_taken_begin(&intent);
-	many_execute(query.data, target->nkeys + 1, types, args);
-	idem_taken_end(&intent);
+	PG_TRY();
+	{
+		many_execute(query.data, target->nkeys + 1, types, args);
+	}
+	PG_FINALLY();
+	{
+		idem_taken_end(&intent);
+	}
+	PG_END_TRY();
 	if (SPI_processed != n)
 		idem_fire_refuse_lost(fire);
 

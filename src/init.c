@@ -19,7 +19,6 @@
 #include "function.h"
 #include "guc.h"
 #include "history.h"
-#include "taken.h"
 #include "release.h"
 #include "rowversion.h"
 #include "stats.h"
@@ -38,7 +37,6 @@ _PG_init(void)
 	idem_binding_init();
 	idem_guard_init();
 	idem_history_init();
-	idem_taken_init();
 	idem_rowversion_init();
 	idem_function_cache_init();
 	idem_target_init();

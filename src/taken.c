@@ -7,11 +7,10 @@
  * lets it pass where only events may.  Nobody else can use the intent: it holds
  * for the row versions that it names, and for triggers of the verb's own
  * statement, not of a statement that a trigger runs.  It ends with the
- * statement, or with its subtransaction.
+ * statement, also with one that fails.
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "fmgr.h"
 #include "utils/fmgrprotos.h"
 
@@ -35,20 +34,17 @@ idem_taken_depth(void)
 }
 
 /*
- * From here on the intent holds, for the statement that the caller runs.
+ * From here on the intent holds, for the statement that the caller runs, who
+ * ends it by PG_FINALLY: it is on the caller's stack.
  */
 void
 idem_taken_begin(IdemIntent *intent)
 {
 	intent->depth = idem_taken_depth();
-	intent->nestlevel = GetCurrentTransactionNestLevel();
 	intent->outer = intents;
 	intents = intent;
 }
 
-/*
- * What began later has ended, or failed, by now.
- */
 void
 idem_taken_end(IdemIntent *intent)
 {
@@ -73,34 +69,4 @@ idem_taken_intent(Oid relid, ItemPointer tid, const char *machine,
 		return intent->covers(intent, relid, tid) ? intent : NULL;
 	return intent->relid == relid && ItemPointerEquals(&intent->tid, tid) ?
 		intent : NULL;
-}
-
-static void
-taken_transaction_ends(XactEvent event, void *arg)
-{
-	if (event == XACT_EVENT_ABORT || event == XACT_EVENT_PARALLEL_ABORT)
-		intents = NULL;
-}
-
-static void
-taken_subtransaction_ends(SubXactEvent event, SubTransactionId mine,
-						  SubTransactionId parent, void *arg)
-{
-	int			level = GetCurrentTransactionNestLevel();
-
-	if (event == SUBXACT_EVENT_ABORT_SUB)
-	{
-		while (intents != NULL && intents->nestlevel >= level)
-			intents = intents->outer;
-	}
-}
-
-/*
- * Registers the callbacks; called once, when the library is loaded.
- */
-void
-idem_taken_init(void)
-{
-	RegisterXactCallback(taken_transaction_ends, NULL);
-	RegisterSubXactCallback(taken_subtransaction_ends, NULL);
 }

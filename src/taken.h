@@ -15,7 +15,7 @@
 
 /*
  * An event that a verb fires, for the rows that it names and no others.  The
- * caller's; on a stack between idem_taken_begin() and idem_taken_end().
+ * caller's; on its stack between idem_taken_begin() and idem_taken_end().
  */
 typedef struct IdemIntent
 {
@@ -35,7 +35,6 @@ typedef struct IdemIntent
 
 	/* taken.c's own */
 	int			depth;
-	int			nestlevel;
 	struct IdemIntent *outer;
 } IdemIntent;
 
@@ -64,7 +63,6 @@ typedef void (*IdemTakenRow) (MemoryContext statement, Relation rel,
 							  const IdemIntent *intent);
 extern IdemTakenRow idem_taken_row;
 
-extern void idem_taken_init(void);
 extern int	idem_taken_depth(void);
 extern void idem_taken_begin(IdemIntent *intent);
 extern void idem_taken_end(IdemIntent *intent);
