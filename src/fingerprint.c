@@ -28,7 +28,6 @@
  */
 #include "postgres.h"
 
-#include "common/cryptohash.h"
 #include "common/sha2.h"
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
