@@ -144,7 +144,10 @@ SELECT count(*) FROM idem.history WHERE seq > (SELECT max(seq) FROM hw_row WHERE
 	AND table_name IN ('hw_2', 'hw_4') AND event = 'e2';
 SELECT count(*) FROM idem.history WHERE to_state = 'c' AND machine = 'hw' AND table_name IN ('hw_2', 'hw_4');
 DROP INDEX idem.hw_by_state;
+CREATE INDEX hw_of_none ON idem.history (seq) WHERE machine = 'none';
 UPDATE hw_2 SET s = 'a';
+SELECT count(*) FROM idem.history WHERE machine = 'none' AND seq > 0;
+DROP INDEX idem.hw_of_none;
 SELECT count(*) FROM idem.history WHERE seq > (SELECT max(seq) FROM hw_row WHERE table_name = 'hw_4') AND event = 'e3';
 RESET enable_seqscan;
 RESET enable_bitmapscan;
