@@ -18,7 +18,7 @@ CREATE INDEX timer_row_hash ON idem.timer (row_hash);
 -- so that it may be published
 ALTER TABLE idem.timer REPLICA IDENTITY FULL;
 COMMENT ON TABLE idem.timer IS 'rows that are in a state which a timed transition leaves, one per row and event; written with idem.history, read by idem_tick(). A row without event stands for all rows of a table that were in such a state before';
-COMMENT ON COLUMN idem.timer.table_schema IS 'schema of the table that the machine was attached to, as it was called then';
+COMMENT ON COLUMN idem.timer.table_schema IS 'schema of the table that the machine was attached to, or of its child that holds the row, as it was called then';
 COMMENT ON COLUMN idem.timer.binding IS 'tag of the binding';
 COMMENT ON COLUMN idem.timer.row_key IS 'the row''s whole primary key as an object by column name';
 COMMENT ON COLUMN idem.timer.row_hash IS 'as in idem.history';

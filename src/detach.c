@@ -138,10 +138,11 @@ idem_detach(PG_FUNCTION_ARGS)
 
 	foreach(lc, find_all_inheritors(relid, AccessExclusiveLock, NULL))
 	{
-		if (lfirst_oid(lc) == relid || !get_rel_relispartition(lfirst_oid(lc)))
-			detach_drop(lfirst_oid(lc), tag);
+		if (lfirst_oid(lc) != relid && get_rel_relispartition(lfirst_oid(lc)))
+			continue;
+		detach_drop(lfirst_oid(lc), tag);
+		idem_timers_forget(lfirst_oid(lc), tag);
 	}
-	idem_timers_forget(relid, tag);
 	SPI_finish();
 	PG_RETURN_BOOL(true);
 }

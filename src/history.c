@@ -25,9 +25,9 @@
 #include "utils/rel.h"
 #include "utils/tuplestore.h"
 
+#include "catalog.h"
 #include "errors.h"
 #include "history.h"
-#include "catalog.h"
 #include "rowversion.h"
 #include "taken.h"
 #include "writing.h"

@@ -325,9 +325,7 @@ idem_history_pass(IdemHistoryWriter *writer, int64 row_hash)
 static void
 history_set_timers(IdemHistoryWriter *writer)
 {
-	IdemTimers *timers = idem_timers_open(writer->binding,
-										  writer->common[IDEM_HISTORY_TABLE_SCHEMA],
-										  writer->common[IDEM_HISTORY_TABLE_NAME]);
+	IdemTimers *timers = idem_timers_open(writer->binding);
 
 	for (int i = 0; i < writer->n && timers != NULL; i++)
 	{

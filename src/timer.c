@@ -18,6 +18,7 @@
 #include "executor/spi.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -87,13 +88,24 @@ idem_timer_due(const IdemRule *rule, TimestampTz since)
 }
 
 /*
+ * The table by which a ticker finds the rows of a binding: the one that was
+ * attached, with its partitions; children's rows only by themselves.
+ */
+Oid
+idem_timers_table(const IdemBinding *binding)
+{
+	return binding->child ? binding->table->relid : binding->root;
+}
+
+/*
  * Begins with rows of one binding; NULL if its machine has nothing timed.
  */
 IdemTimers *
-idem_timers_open(const IdemBinding *binding, Datum schema, Datum table)
+idem_timers_open(const IdemBinding *binding)
 {
 	const IdemMachine *machine = idem_machine_get(binding->machine, false,
 												  CurrentMemoryContext);
+	Oid			relid = idem_timers_table(binding);
 	IdemTimers *timers;
 
 	if (!machine->timed)
@@ -101,8 +113,9 @@ idem_timers_open(const IdemBinding *binding, Datum schema, Datum table)
 	timers = palloc0(sizeof(IdemTimers));
 	timers->binding = binding;
 	timers->machine = machine;
-	timers->schema = schema;
-	timers->table = table;
+	timers->schema =
+		CStringGetTextDatum(get_namespace_name(get_rel_namespace(relid)));
+	timers->table = CStringGetTextDatum(get_rel_name(relid));
 	timers->context = CurrentMemoryContext;
 	return timers;
 }

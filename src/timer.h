@@ -11,8 +11,8 @@
 
 typedef struct IdemTimers IdemTimers;
 
-extern IdemTimers *idem_timers_open(const IdemBinding *binding, Datum schema,
-									Datum table);
+extern Oid	idem_timers_table(const IdemBinding *binding);
+extern IdemTimers *idem_timers_open(const IdemBinding *binding);
 extern void idem_timers_add(IdemTimers *timers, const IdemHistoryRow *row);
 extern const IdemRule *idem_timer_rule(const IdemMachine *machine, int state,
 									   const char *event);

@@ -64,9 +64,10 @@ enum
 	NLISTS
 };
 
-/* what comes before the lists, they, and the column's name */
+/* what comes before the lists, they, and how the history knows the column */
 #define FIRST_LIST	5
-#define NARGS		(FIRST_LIST + NLISTS + 1)
+#define FIRST_NAME	(FIRST_LIST + NLISTS)
+#define NARGS		(FIRST_NAME + 3)
 
 static const Oid list_types[NLISTS] = {
 	INT8OID, JSONBOID, JSONBOID, TEXTOID, TEXTOID, INTERVALOID
@@ -123,8 +124,8 @@ static const char fill_statement[] =
 " LEFT JOIN LATERAL (SELECT h.to_state, h.at FROM idem.history AS h"
 " WHERE h.row_hash OPERATOR(pg_catalog.=) k.hash"
 " AND h.row_key OPERATOR(pg_catalog.=) k.row_key"
-" AND h.table_schema OPERATOR(pg_catalog.=) $1"
-" AND h.table_name OPERATOR(pg_catalog.=) $2"
+" AND h.table_schema OPERATOR(pg_catalog.=) $13"
+" AND h.table_name OPERATOR(pg_catalog.=) $14"
 " AND h.column_name OPERATOR(pg_catalog.=) $12"
 " AND h.machine OPERATOR(pg_catalog.=) $4"
 " ORDER BY h.seq DESC LIMIT 1) AS h ON true"
@@ -145,8 +146,8 @@ static const char outdated_statement[] =
  * Leaves a note for one table, whose writers are locked out.  A table without
  * a block has no rows.
  */
-void
-idem_timers_expect_of(Oid relid, const char *machine, const char *tag)
+static void
+timers_note(Oid relid, const char *machine, const char *tag)
 {
 	static SPIPlanPtr plan = NULL;
 	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID,
@@ -178,6 +179,21 @@ idem_timers_expect_of(Oid relid, const char *machine, const char *tag)
 	SPI_connect();
 	idem_timers_execute(&plan, note_statement, lengthof(types), types, args);
 	SPI_finish();
+}
+
+/*
+ * The same for a table that a machine was attached to, and for its children.
+ */
+void
+idem_timers_expect_of(Oid relid, const char *machine, const char *tag)
+{
+	ListCell   *lc;
+
+	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
+	{
+		if (lfirst_oid(lc) == relid || !get_rel_relispartition(lfirst_oid(lc)))
+			timers_note(lfirst_oid(lc), machine, tag);
+	}
 }
 
 /*
@@ -415,7 +431,7 @@ fill_write(Fill * fill)
 	static SPIPlanPtr sooner_plan = NULL;
 	static SPIPlanPtr fill_plan = NULL;
 	Oid			types[NARGS] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID,
-	TIMESTAMPTZOID,[NARGS - 1] = TEXTOID};
+	TIMESTAMPTZOID,[FIRST_NAME] = TEXTOID, TEXTOID, TEXTOID};
 
 	if (fill->lists[0] == NULL)
 		return;
@@ -456,8 +472,12 @@ idem_timers_fill(Relation rel, const IdemBinding *binding,
 	fill.args[2] = CStringGetTextDatum(binding->tag);
 	fill.args[3] = CStringGetTextDatum(machine->name);
 	fill.args[4] = TimestampTzGetDatum(since);
-	fill.args[NARGS - 1] =
+	fill.args[FIRST_NAME] =
 		CStringGetTextDatum(NameStr(binding->column_name));
+	fill.args[FIRST_NAME + 1] =
+		CStringGetTextDatum(get_namespace_name(get_rel_namespace(binding->root)));
+	fill.args[FIRST_NAME + 2] =
+		CStringGetTextDatum(get_rel_name(binding->root));
 
 	plan = SPI_prepare(fill_statement_text(&fill), 1, types);
 	if (plan == NULL)

@@ -199,9 +199,27 @@ SELECT * FROM fi_p ORDER BY id;
 SELECT row_key, event, from_state, to_state FROM idem.history WHERE table_name = 'fi_p' ORDER BY seq;
 SELECT count(*) FROM idem.timer WHERE table_name = 'fi_p';
 
+-- children are tables of their own, also where a key stands twice
+SET ROLE regress_idem_fill_owner;
+CREATE TABLE fi_parent (id int PRIMARY KEY, state int);
+CREATE TABLE fi_child (PRIMARY KEY (id)) INHERITS (fi_parent);
+INSERT INTO fi_parent VALUES (1, 1);
+INSERT INTO fi_child VALUES (1, 1);
+SELECT idem_attach('fi2', 'fi_parent', 'state', history => true);
+INSERT INTO fi_child VALUES (2, 1);
+RESET ROLE;
+SELECT table_name, row_key, event FROM fi_timer WHERE table_name IN ('fi_parent', 'fi_child');
+SELECT table_name, row_key, event, outcome FROM idem_tick() ORDER BY 1, 2;
+SELECT tableoid::regclass, * FROM fi_parent ORDER BY 1, 2;
+SET ROLE regress_idem_fill_owner;
+INSERT INTO fi_child VALUES (3, 1);
+SELECT idem_detach('fi_parent', 'state');
+RESET ROLE;
+SELECT table_name, row_key, event FROM fi_timer WHERE table_name IN ('fi_parent', 'fi_child');
+
 DROP VIEW fi_timer;
 DROP FUNCTION fi_pass;
-DROP TABLE fi_none, fi_t, fi_bad, fi_plain, fi_type, fi_p;
+DROP TABLE fi_none, fi_t, fi_bad, fi_plain, fi_type, fi_p, fi_parent, fi_child;
 DROP FUNCTION fi_policy;
 DROP DOMAIN fi_domain;
 DROP TYPE fi_enum;
