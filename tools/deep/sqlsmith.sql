@@ -15,4 +15,6 @@ CREATE TABLE parted_2 PARTITION OF parted DEFAULT;
 SELECT idem_attach('order', 'parted', 'state', history => true);
 INSERT INTO parted SELECT generate_series(1, 200);
 GRANT ALL ON message, fenced, parted, parted_1, parted_2 TO smith;
+GRANT USAGE ON SCHEMA idem TO smith;
+GRANT SELECT ON ALL TABLES IN SCHEMA idem TO smith;
 SELECT work(n) FROM generate_series(1, 300) AS n;
