@@ -108,6 +108,7 @@ import_record_keys(Relation root, Tuplesortstate *sort)
 	IdemStore	store;
 	StringInfoData former;
 	int64		former_keys;
+	int64		rows = 0;
 	int64		repeated = 0;
 	int64		surplus = 0;
 	bool		in_group = false;
@@ -138,6 +139,7 @@ import_record_keys(Relation root, Tuplesortstate *sort)
 		{
 			if (repeated == 0 && !idem_mark_import(&store, table, key))
 				former_keys--;
+			rows++;
 			in_group = false;
 			resetStringInfo(&former);
 			appendBinaryStringInfo(&former, VARDATA_ANY(key),
@@ -160,6 +162,13 @@ import_record_keys(Relation root, Tuplesortstate *sort)
 				 errhint("Delete the repetitions, or choose columns that tell the rows apart."),
 				 errtable(root),
 				 errhidestmt(true)));
+
+	/* of those counted some may have expired, and were taken over, meanwhile */
+	if (former_keys > 0)
+	{
+		CommandCounterIncrement();
+		former_keys = import_count_keys(table) - rows;
+	}
 	if (former_keys > 0)
 		ereport(NOTICE,
 				(errmsg("scope \"%s\" already holds keys of rows that are not in table \"%s\"",

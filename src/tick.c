@@ -29,9 +29,9 @@
  * of a superuser's is refused: whoever may define its machine could otherwise
  * run anything.  Roles of a rule are not asked for, since no role acts.
  *
- * Locks, in order: the timer; the table, ROW EXCLUSIVE; the row; its timers.
- * Writers lock the row before its timers, but they never meet: the ticker does
- * not wait for the row.
+ * Locks, in order: the timer; the table, ROW EXCLUSIVE; the row; its other
+ * timers.  Writers lock the row before its timers; but nobody waits for a
+ * timer, nor a ticker for a row.
  */
 #include "postgres.h"
 

@@ -5,12 +5,17 @@
  * A row that enters a state from which a timed rule leads on gets one timer
  * per event of such rules; one that leaves takes its timers along.  Both are
  * written together with the history, by the same statement, and with the row
- * locked by whoever moves it, so that a row's timers are always those of the
- * state that it is in.  They are a reminder only: what is done at the time is
- * judged by the row and the definition as they are then (tick.c).  A machine
- * without timed rules costs nothing.
+ * locked by whoever moves it, so that a row's timers are those of the state
+ * that it is in.  They are a reminder only: what is done at the time is judged
+ * by the row and the definition as they are then (tick.c).  A machine without
+ * timed rules costs nothing.
  *
- * Written as the owner of idem.timer.  Locks: a row's timers, after the row.
+ * A timer that a ticker has locked is left to it: it finds that the row has
+ * moved, and removes the timer itself.  So neither writers nor other tickers
+ * wait for the end of its batch, or deadlock with it.
+ *
+ * Written as the owner of idem.timer.  Locks: a row's timers, after the row,
+ * those only that can be had at once.
  */
 #include "postgres.h"
 
@@ -46,13 +51,15 @@ struct IdemTimers
 };
 
 static const char delete_statement[] =
-"DELETE FROM idem.timer AS t"
-" USING ROWS FROM (pg_catalog.unnest($4), pg_catalog.unnest($5)) AS k (hash, row_key)"
+"DELETE FROM idem.timer WHERE ctid OPERATOR(pg_catalog.=) ANY (ARRAY("
+"SELECT t.ctid FROM idem.timer AS t,"
+" ROWS FROM (pg_catalog.unnest($4), pg_catalog.unnest($5)) AS k (hash, row_key)"
 " WHERE t.row_hash OPERATOR(pg_catalog.=) k.hash"
 " AND t.row_key OPERATOR(pg_catalog.@>) k.row_key"
 " AND t.table_schema OPERATOR(pg_catalog.=) $1"
 " AND t.table_name OPERATOR(pg_catalog.=) $2"
-" AND t.binding OPERATOR(pg_catalog.=) $3";
+" AND t.binding OPERATOR(pg_catalog.=) $3"
+" FOR UPDATE OF t SKIP LOCKED))";
 
 static const char insert_statement[] =
 "INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"

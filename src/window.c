@@ -173,10 +173,11 @@ window_take_hits(Datum value, bool isnull, int *nhits)
 }
 
 /*
- * Where the clock was set back, hits are in the future.  Then all of them move
- * back by as much as the latest is ahead: it was no later than now, so they
- * still leave the span no sooner than they should, and no later than one span
- * from now.  True if they have moved.
+ * Where the clock was set back, hits are in the future.  Then those move back
+ * by as much as the latest is ahead, which was no later than now, but not
+ * behind a hit that is not in the future and may be of the right time: so none
+ * leaves the span sooner than it should, and all have left one span from now.
+ * True if any has moved.
  */
 static bool
 window_rebase(const Window *window, TimestampTz now, Datum *values, bool *nulls)
@@ -193,7 +194,10 @@ window_rebase(const Window *window, TimestampTz now, Datum *values, bool *nulls)
 	array = DatumGetArrayTypePCopy(values[COL_HITS]);
 	moved = (TimestampTz *) ARR_DATA_PTR(array);
 	for (int i = 0; i < nhits; i++)
-		moved[i] -= ahead;
+	{
+		if (hits[i] > now)
+			moved[i] = Max(hits[i] - ahead, i > 0 ? moved[i - 1] : DT_NOBEGIN);
+	}
 	values[COL_HITS] = PointerGetDatum(array);
 	values[COL_EXPIRES_AT] =
 		TimestampTzGetDatum(Max(window_end(window, now),

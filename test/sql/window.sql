@@ -73,6 +73,13 @@ SELECT allowed, count, retry_after BETWEEN 3590 AND 3600 AS one_span FROM idem_w
 SELECT hits[2] <= now(), expires_at BETWEEN now() AND now() + '1 h 1 min' FROM idem.window_hit WHERE key = 'ahead';
 CALL pg_temp.age('ahead', '1 h');
 SELECT allowed, count FROM idem_window('ahead', '1 h', max => 2);
+-- the clock was ahead for a while: hits of the right time stay where they are
+SELECT count FROM idem_window('mixed', '1 h', max => 2);
+CALL pg_temp.age('mixed', '10 min');
+SELECT count FROM idem_window('mixed', '1 h', max => 2);
+UPDATE idem.window_hit SET hits[2] = now() + '30 min' WHERE key = 'mixed';
+SELECT allowed FROM idem_window('mixed', '1 h', max => 2);
+SELECT now() - hits[1] BETWEEN '10 min' AND '11 min' AS stays, now() - hits[2] < '1 min' AS moved FROM idem.window_hit WHERE key = 'mixed';
 
 -- a hit that is rolled back does not count
 BEGIN;
