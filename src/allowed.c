@@ -125,16 +125,7 @@ idem_allowed(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	SPI_connect();
 	rel = table_open(fire.target->relid, NoLock);
-	idem_machine_accept();
-	table = idem_table_get(rel, CurrentMemoryContext);
-	if (table->nbindings == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_MISUSE),
-				 errmsg("no machine is attached to table \"%s\"",
-						RelationGetRelationName(rel)),
-				 errhint("Attach one with idem_attach()."),
-				 errtable(rel),
-				 errhidestmt(true)));
+	table = idem_table_require(rel, CurrentMemoryContext);
 	fire.context_of = CurrentMemoryContext;
 	for (int i = 0; i < table->nbindings; i++)
 	{

@@ -492,6 +492,27 @@ idem_table_get(Relation rel, MemoryContext holder)
 }
 
 /*
+ * The same as of now, for a verb; an error if there are none.
+ */
+IdemTable *
+idem_table_require(Relation rel, MemoryContext holder)
+{
+	IdemTable  *table;
+
+	idem_machine_accept();
+	table = idem_table_get(rel, holder);
+	if (table->nbindings == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("no machine is attached to table \"%s\"",
+						RelationGetRelationName(rel)),
+				 errhint("Attach one with idem_attach()."),
+				 errtable(rel),
+				 errhidestmt(true)));
+	return table;
+}
+
+/*
  * The binding that a trigger belongs to; an error if it has lost it.
  */
 IdemBinding *

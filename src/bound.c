@@ -315,6 +315,20 @@ idem_bound_rows(List *counts, const char *state)
 }
 
 /*
+ * How many rows of all tables are.
+ */
+int64
+idem_bound_rows_of_all(List *tables, const char *state)
+{
+	int64		rows = 0;
+	ListCell   *cell;
+
+	foreach(cell, tables)
+		rows += idem_bound_rows(lfirst(cell), state);
+	return rows;
+}
+
+/*
  * How many rows are in none of the states.
  */
 int64

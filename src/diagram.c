@@ -140,17 +140,6 @@ name_of(const IdemDefinition *definition, List *names, const char *state)
 }
 
 static int64
-rows_in(const IdemDiagramCounts *counts, const char *state)
-{
-	int64		rows = 0;
-	ListCell   *cell;
-
-	foreach(cell, counts->tables)
-		rows += idem_bound_rows(lfirst(cell), state);
-	return rows;
-}
-
-static int64
 times_taken(const IdemDiagramCounts *counts, const IdemTransitionDef *rule)
 {
 	int64		times = 0;
@@ -205,7 +194,7 @@ mermaid_declare(StringInfo out, const IdemDefinition *definition,
 		appendStringInfo(out, INDENT "state %s\n", name);
 	if (counts != NULL)
 	{
-		int64		rows = rows_in(counts, state->name);
+		int64		rows = idem_bound_rows_of_all(counts->tables, state->name);
 
 		appendStringInfo(out, INDENT "%s : ", name);
 		if (name == state->name)
@@ -304,7 +293,7 @@ dot_state(StringInfo out, const IdemStateDef *state, int number,
 	appendStringInfo(out, "\tn%d [label=\"", number);
 	dot_escape(out, state->name);
 	if (counts != NULL)
-		appendStringInfo(out, "\\n" INT64_FORMAT, rows_in(counts, state->name));
+		appendStringInfo(out, "\\n" INT64_FORMAT, idem_bound_rows_of_all(counts->tables, state->name));
 	appendStringInfo(out, "\"%s%s];\n",
 					 state->final ? ", peripheries=2" : "",
 					 state->frozen ? ", style=\"rounded,filled\", fillcolor=\"#dde6ee\"" : "");

@@ -41,17 +41,6 @@ typedef struct Lint
 
 #define EDGE(lint, from, to)	((lint)->edge[(Size) (from) * (lint)->nstates + (to)])
 
-static int64
-lint_rows(Lint *lint, const char *state)
-{
-	int64		rows = 0;
-	ListCell   *cell;
-
-	foreach(cell, lint->counts)
-		rows += idem_bound_rows(lfirst(cell), state);
-	return rows;
-}
-
 /* a negative number of rows stands for none that could be meant */
 static void
 lint_say(Lint *lint, const char *code, const char *severity, const char *what,
@@ -175,7 +164,7 @@ lint_reach(Lint *lint)
 			lint_say(lint, "unreachable", "warning",
 					 psprintf("state \"%s\" cannot be reached from an initial one",
 							  lint->states[i]->name),
-					 lint_rows(lint, lint->states[i]->name));
+					 idem_bound_rows_of_all(lint->counts, lint->states[i]->name));
 	}
 }
 
@@ -190,7 +179,7 @@ lint_dead_ends(Lint *lint)
 		CHECK_FOR_INTERRUPTS();
 		if (state->final || leads_on(lint, i))
 			continue;
-		rows = lint_rows(lint, state->name);
+		rows = idem_bound_rows_of_all(lint->counts, state->name);
 		lint_say(lint, "dead_end", "warning",
 				 psprintf("state \"%s\" is not final, and nothing leaves it",
 						  state->name),
@@ -352,7 +341,7 @@ lint_cycles(Lint *lint)
 			told[to] = true;
 			appendStringInfo(&names, "%s\"%s\"", members++ > 0 ? ", " : "",
 							 lint->states[to]->name);
-			rows += lint_rows(lint, lint->states[to]->name);
+			rows += idem_bound_rows_of_all(lint->counts, lint->states[to]->name);
 		}
 		if (members > 1)
 			lint_say(lint, "no_exit", any_final ? "warning" : "note",

@@ -27,6 +27,7 @@ extern char *idem_bound_name(Oid relid);
 extern List *idem_bound_lock(const char *machine);
 extern List *idem_bound_count(const IdemBound *bound);
 extern int64 idem_bound_rows(List *counts, const char *state);
+extern int64 idem_bound_rows_of_all(List *tables, const char *state);
 extern bool idem_bound_may_count(const IdemBound *bound);
 extern int64 idem_bound_rows_elsewhere(List *counts, List *states);
 extern void idem_bound_check_empty(const char *machine, List *states);

@@ -145,16 +145,7 @@ idem_verify(PG_FUNCTION_ARGS)
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	rel = table_open(PG_GETARG_OID(0), AccessShareLock);
-	idem_machine_accept();
-	table = idem_table_get(rel, CurrentMemoryContext);
-	if (table->nbindings == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_MISUSE),
-				 errmsg("no machine is attached to table \"%s\"",
-						RelationGetRelationName(rel)),
-				 errhint("Attach one with idem_attach()."),
-				 errtable(rel),
-				 errhidestmt(true)));
+	table = idem_table_require(rel, CurrentMemoryContext);
 	for (int i = 0; i < table->nbindings; i++)
 		verify_binding(rel, &table->bindings[i],
 					   (ReturnSetInfo *) fcinfo->resultinfo);
