@@ -101,6 +101,7 @@ BEGIN
 		IF text LIKE '%' || chr(9) || '%' OR length(text) < 20 THEN
 			RAISE EXCEPTION 'diagram %: %', i, text;
 		END IF;
+		COMMIT;
 	END LOOP;
 END $$;
 
