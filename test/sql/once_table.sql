@@ -158,24 +158,6 @@ COMMIT;
 SELECT id, key FROM regress_once WHERE id >= 700 ORDER BY id;
 RESET ROLE;
 
--- a load of keys that stay for ever fills its pages; one of keys that expire
--- leaves room for what comes after them
-CREATE FUNCTION regress_once_load(n int) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE
-	former bigint := pg_relation_size('idem.key');
-BEGIN
-	INSERT INTO regress_once SELECT 10000 + i, 'load ' || i FROM generate_series(1, n) i;
-	DELETE FROM regress_once WHERE id > 10000;
-	RETURN (pg_relation_size('idem.key') - former) / n;
-END $$;
-SELECT regress_once_load(4000) BETWEEN 150 AND 400 AS expiring;
-SELECT idem_detach_once('regress_once');
-TRUNCATE regress_once;
-SELECT idem_attach_once('regress_once', '{key}');
-SELECT regress_once_load(4000) BETWEEN 50 AND 150 OR current_setting('idem.access') = 'sql' AS for_ever;
-SELECT regress_once_load(4000) AS repeated;
-DROP FUNCTION regress_once_load;
-
 DROP TABLE regress_once;
 DROP VIEW regress_once_keys;
 DELETE FROM idem.key WHERE scope LIKE '%regress_once%';
