@@ -4,7 +4,7 @@
 #   make example   a small shop in the browser (examples/checkout)
 #   make check     every test tier, on throw-away clusters
 #   make check-majors    every tier on 17 and 18, and pg_upgrade, in Debians of their own
-#   make check-deep      crashes, cancels, sanitizers, memory: takes an hour
+#   make check-deep      crashes, cancels, clocks, sanitizers, memory: takes hours
 #   make check-package   the Debian package, built, tested and installed in fresh ones
 #   make installcheck-citus    the registry's tests distributed by Citus, where the server has it
 #   make bench     the table of ratios against the same work by hand

@@ -1,8 +1,11 @@
 -- Every verb, each way to the table, with its refusals: for a server that checks
--- each access to memory.
+-- each access to memory, or that forgets all that it has cached at each chance
+-- (:discard = 1).  :rounds of each verb.
 \set ON_ERROR_STOP 0
 SET client_min_messages = warning;
 CREATE EXTENSION idem;
+SET debug_discard_caches = :discard;
+SELECT set_config('deep.rounds', :'rounds', false);
 CREATE FUNCTION greet(who text, n int) RETURNS text LANGUAGE sql AS $$SELECT 'hello ' || who || n$$;
 SELECT idem_wrap('greet(text,int)');
 CREATE TABLE page (id int PRIMARY KEY, body text, version int NOT NULL DEFAULT 1);
@@ -28,7 +31,7 @@ DECLARE
 	c idem_claimed;
 	l idem_lease_acquired;
 BEGIN
-	FOR i IN 1 .. 60 LOOP
+	FOR i IN 1 .. current_setting('deep.rounds')::int LOOP
 		PERFORM idem_claim(tag || i, '{"a": [1, 2, {"b": "c"}]}');
 		PERFORM idem_step(tag || i, 's', '{"n": 1}');
 		BEGIN
@@ -74,7 +77,7 @@ CALL hot('d');
 SET idem.access = sql;
 CALL hot('q');
 RESET idem.access;
-SELECT count(*) FROM idem_once_many(ARRAY(SELECT 'm' || i % 700 FROM generate_series(1, 1000) AS i));
+SELECT count(*) FROM idem_once_many(ARRAY(SELECT 'm' || i % 700 FROM generate_series(1, 5 * :rounds) AS i));
 SELECT count(*) FROM idem_fire_many('orders', ARRAY(SELECT generate_series(1, 25)), 'submit');
 UPDATE orders SET state = CASE state WHEN 'draft' THEN 'pending' ELSE 'draft' END;
 SELECT count(*) FROM idem_tick();
