@@ -10,9 +10,9 @@
  * by the row and the definition as they are then (tick.c).  A machine without
  * timed rules costs nothing.
  *
- * A timer that a ticker has locked is left to it: it finds that the row has
- * moved, and removes the timer itself.  So neither writers nor other tickers
- * wait for the end of its batch, or deadlock with it.
+ * A timer that a ticker has locked is left to it: whoever takes it next finds
+ * that the row has moved, and removes it.  So neither writers nor other tickers
+ * wait for the end of a batch, or deadlock with it.
  *
  * Written as the owner of idem.timer.  Locks: a row's timers, after the row,
  * those only that can be had at once.
