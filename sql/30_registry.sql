@@ -74,7 +74,7 @@ COMMENT ON COLUMN idem.scope.roles IS 'roles whose members may use the scope; NU
 COMMENT ON COLUMN idem.scope.keep_failures IS 'retention of failed keys; NULL: as ttl';
 
 CREATE FUNCTION idem_catalog_changed() RETURNS pg_catalog.trigger
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_catalog_changed_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_catalog_changed() IS
 'Trigger on tables of settings and definitions: tells every session that one changed. Argument: which, if not the trigger''s own.';
 
@@ -106,12 +106,12 @@ CREATE TYPE idem_claimed AS (
 COMMENT ON TYPE idem_claimed IS 'verdict of idem_claim()';
 
 CREATE FUNCTION idem_key() RETURNS pg_catalog.text
-	AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL SAFE;
+	AS 'MODULE_PATHNAME', 'idem_key_1_1' LANGUAGE C STABLE PARALLEL SAFE;
 COMMENT ON FUNCTION idem_key() IS
 'The idempotency key of the current request: setting "idem.key", which a middleware sets once with set_config(''idem.key'', $1, true). NULL if it is not set or empty.';
 
 CREATE FUNCTION idem_claim_key(key pg_catalog.text) RETURNS idem_claimed
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_claim_key_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_claim_key(pg_catalog.text) IS
 'What idem_claim(key) without further arguments is planned as; call idem_claim().';
 
@@ -129,7 +129,7 @@ CREATE FUNCTION idem_claim(
 	ttl pg_catalog.interval DEFAULT NULL,
 	wait pg_catalog.interval DEFAULT NULL
 ) RETURNS idem_claimed
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_claim_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE
 	SUPPORT idem_claim_support;
 COMMENT ON FUNCTION idem_claim(pg_catalog.text, pg_catalog.jsonb, pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.interval) IS
 'Claims a key: do the work only if "run". Outcomes: claimed, takeover (run); completed, failed, in_progress, mismatch (do not run). key: 1 to 1024 bytes. request: compared with that of the record. scope: "name" or "name/tenant", NULL the setting idem.scope, else "default". hold: transaction, lease or session, NULL the scope''s. lease: hold time, implies hold lease. ttl: retention after completion. wait: how long to sleep behind another''s uncommitted claim, NULL until it ends, ''0 s'' not at all. Errors: ID400 bad argument, ID500 undeclared scope, or at COMMIT a transaction claim left unfinished, 42501 scope not allowed, 40001 snapshot too old to run on, 25006 read-only.';
@@ -141,7 +141,7 @@ CREATE FUNCTION idem_complete(
 	fence pg_catalog.int8 DEFAULT NULL,
 	code pg_catalog.int4 DEFAULT NULL
 ) RETURNS pg_catalog.bool
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_complete_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_complete(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.int4) IS
 'Ends a claim with success; later claims get response and code, byte for byte. fence: that of a committed lease claim. Returns true. Errors: ID400 bad argument or missing fence, ID409 claim not held by the caller or already ended, ID500 response larger than the scope allows.';
 
@@ -152,7 +152,7 @@ CREATE FUNCTION idem_complete(
 	fence pg_catalog.int8 DEFAULT NULL,
 	code pg_catalog.int4 DEFAULT NULL
 ) RETURNS pg_catalog.bool
-	AS 'MODULE_PATHNAME', 'idem_complete' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_complete_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_complete(pg_catalog.text, pg_catalog.json, pg_catalog.text, pg_catalog.int8, pg_catalog.int4) IS
 'Ends a claim with success; the response is the json''s text as given. Otherwise as with a text response.';
 
@@ -163,7 +163,7 @@ CREATE FUNCTION idem_complete(
 	fence pg_catalog.int8 DEFAULT NULL,
 	code pg_catalog.int4 DEFAULT NULL
 ) RETURNS pg_catalog.bool
-	AS 'MODULE_PATHNAME', 'idem_complete_jsonb' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_complete_jsonb_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_complete(pg_catalog.text, pg_catalog.jsonb, pg_catalog.text, pg_catalog.int8, pg_catalog.int4) IS
 'Ends a claim with success; the response is the jsonb''s text. Otherwise as with a text response.';
 
@@ -174,7 +174,7 @@ CREATE FUNCTION idem_fail(
 	fence pg_catalog.int8 DEFAULT NULL,
 	code pg_catalog.int4 DEFAULT NULL
 ) RETURNS pg_catalog.bool
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_fail_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_fail(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.int4) IS
 'Ends a claim for good with an error; later claims get "failed" with error and code. Returns true. Errors: as idem_complete().';
 
@@ -185,7 +185,7 @@ CREATE FUNCTION idem_retry(
 	fence pg_catalog.int8 DEFAULT NULL,
 	after pg_catalog.interval DEFAULT NULL
 ) RETURNS pg_catalog.bool
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_retry_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_retry(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.interval) IS
 'Ends a claim whose work failed for now: the key can be claimed again, the attempt counts. after: until then claims get in_progress. Returns true. Errors: as idem_complete().';
 
@@ -194,7 +194,7 @@ CREATE FUNCTION idem_release(
 	scope pg_catalog.text DEFAULT NULL,
 	fence pg_catalog.int8 DEFAULT NULL
 ) RETURNS pg_catalog.bool
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_release_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_release(pg_catalog.text, pg_catalog.text, pg_catalog.int8) IS
 'Gives a claim back as if it had not been made. Returns true. Errors: as idem_complete().';
 
@@ -204,7 +204,7 @@ CREATE FUNCTION idem_renew(
 	scope pg_catalog.text DEFAULT NULL,
 	fence pg_catalog.int8 DEFAULT NULL
 ) RETURNS pg_catalog.timestamptz
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_renew_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_renew(pg_catalog.text, pg_catalog.interval, pg_catalog.text, pg_catalog.int8) IS
 'Lets a lease claim last for "lease" from now on (NULL: the scope''s). Returns the new deadline. Errors: ID400 bad argument, missing fence or no lease claim, ID409 claim not held by the caller or already ended.';
 
@@ -215,13 +215,13 @@ CREATE FUNCTION idem_step(
 	scope pg_catalog.text DEFAULT NULL,
 	fence pg_catalog.int8 DEFAULT NULL
 ) RETURNS pg_catalog.bool
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_step_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_step(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.text, pg_catalog.int8) IS
 'Records a recovery point, which a takeover gets to see. step: required. Returns true. Errors: ID400 bad argument or missing fence, ID409 claim not held by the caller or already ended, ID500 progress larger than the scope allows.';
 
 CREATE FUNCTION idem_unfinished(OUT scope pg_catalog.text, OUT key pg_catalog.text)
 	RETURNS SETOF pg_catalog.record
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_unfinished_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_unfinished() IS
 'The transaction claims of this transaction that COMMIT would refuse.';
 
@@ -238,7 +238,7 @@ CREATE FUNCTION idem_lookup(
 	OUT finished_at pg_catalog.timestamptz,
 	OUT expires_at pg_catalog.timestamptz
 ) RETURNS SETOF pg_catalog.record
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1;
+	AS 'MODULE_PATHNAME', 'idem_lookup_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1;
 COMMENT ON FUNCTION idem_lookup(pg_catalog.text, pg_catalog.text) IS
 'The record of a key without claiming it: 0 or 1 row. outcome: open, in_progress, completed or failed. Works on a standby. Errors: ID400 bad argument, ID500 undeclared scope, 42501 scope not allowed.';
 
@@ -247,7 +247,7 @@ CREATE FUNCTION idem_once(
 	scope pg_catalog.text DEFAULT NULL,
 	ttl pg_catalog.interval DEFAULT NULL
 ) RETURNS pg_catalog.bool
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_once_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_once(pg_catalog.text, pg_catalog.text, pg_catalog.interval) IS
 'Marks a key as done: true for exactly one caller, unless its transaction rolls back. ttl: retention. Errors: ID400 bad argument, ID500 undeclared scope, 42501 scope not allowed, 40001 snapshot too old to run on, 25006 read-only.';
 
@@ -256,7 +256,7 @@ CREATE FUNCTION idem_once_many(
 	scope pg_catalog.text DEFAULT NULL,
 	ttl pg_catalog.interval DEFAULT NULL
 ) RETURNS SETOF pg_catalog.text
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_once_many_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_once_many(pg_catalog.text[], pg_catalog.text, pg_catalog.interval) IS
 'Marks many keys as done and returns those that were new, in the order given; of equal ones the first counts. Errors: as idem_once(); a missing or oversized key refuses the whole batch.';
 
@@ -265,7 +265,7 @@ CREATE FUNCTION idem_forget(
 	scope pg_catalog.text DEFAULT NULL,
 	force pg_catalog.bool DEFAULT false
 ) RETURNS pg_catalog.bool
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_forget_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_forget(pg_catalog.text, pg_catalog.text, pg_catalog.bool) IS
 'For operators: deletes the record of a key. force: also of a completed or a held one. Returns true. Errors: ID400 bad argument, ID404 no such key, ID409 completed or held and not forced.';
 
@@ -273,7 +273,7 @@ CREATE FUNCTION idem_reopen(
 	key pg_catalog.text,
 	scope pg_catalog.text DEFAULT NULL
 ) RETURNS pg_catalog.bool
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_reopen_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_reopen(pg_catalog.text, pg_catalog.text) IS
 'For operators: lets a failed key be claimed once more, keeping its attempt and fingerprint. Returns true. Errors: ID400 bad argument, ID404 no such key, ID409 not failed.';
 
@@ -284,7 +284,7 @@ CREATE FUNCTION idem_import(
 	created_at pg_catalog.timestamptz DEFAULT NULL,
 	ttl pg_catalog.interval DEFAULT NULL
 ) RETURNS pg_catalog.bool
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_import_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_import(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.timestamptz, pg_catalog.interval) IS
 'For operators: records a key as completed before, at created_at (NULL: now). True if it was stored, false if the key is known or its retention would be over. Errors: ID400 bad argument, ID500 response larger than the scope allows.';
 
@@ -295,11 +295,11 @@ CREATE FUNCTION idem_import_many(
 	created_at pg_catalog.timestamptz DEFAULT NULL,
 	ttl pg_catalog.interval DEFAULT NULL
 ) RETURNS pg_catalog.int8
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_import_many_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_import_many(pg_catalog.text[], pg_catalog.text[], pg_catalog.text, pg_catalog.timestamptz, pg_catalog.interval) IS
 'For operators: idem_import() for arrays of equal length; returns how many were stored.';
 
 CREATE FUNCTION idem_fence_advance(n pg_catalog.int8) RETURNS pg_catalog.int8
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_fence_advance_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_fence_advance(pg_catalog.int8) IS
 'For operators, after a restore from the past: every later fence is greater than n. Never goes back; returns the number that is passed now. Errors: ID400 n out of range.';

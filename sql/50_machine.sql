@@ -64,7 +64,7 @@ COMMENT ON COLUMN idem.transition.roles IS 'roles whose members may take it; NUL
 COMMENT ON COLUMN idem.transition.after IS 'taken by idem_tick() when a row has been in from_state so long; NULL: not by itself';
 
 CREATE FUNCTION idem_machine_check() RETURNS pg_catalog.trigger
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_machine_check_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_machine_check() IS
 'Trigger on idem.machine, idem.state and idem.transition: who may write there, and what may stand there.';
 
@@ -98,7 +98,7 @@ CREATE FUNCTION idem_define(
 	definition pg_catalog.text,
 	moved pg_catalog.jsonb DEFAULT NULL
 ) RETURNS pg_catalog.bool
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_define_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_define(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) IS
 'For operators: makes a machine what the text of a Mermaid state diagram says, or changes it to that; nothing is written if it is that already. moved: an object of states that go and the states that their rows move to, as the caller; history calls this event "migrate". Returns true. Errors: ID400 bad argument, ID500 malformed definition (with its line), or rows are in a state that goes, 42501 not the machine''s owner, 42704 no such role.';
 
@@ -107,7 +107,7 @@ CREATE FUNCTION idem_diagram(
 	format pg_catalog.text DEFAULT 'mermaid',
 	counts pg_catalog.bool DEFAULT false
 ) RETURNS pg_catalog.text
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_diagram_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_diagram(pg_catalog.text, pg_catalog.text, pg_catalog.bool) IS
 'A machine as text: "mermaid", which idem_define() accepts, or "dot" for graphviz. counts: with the rows that are in each state, counted as the caller, and how often each transition was taken, from idem.history. Errors: ID400 bad argument, ID500 no such machine, 42501 no SELECT on a bound table.';
 
@@ -118,11 +118,11 @@ CREATE FUNCTION idem_lint(
 	OUT what pg_catalog.text,
 	OUT rows pg_catalog.int8
 ) RETURNS SETOF pg_catalog.record
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_lint_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_lint(pg_catalog.text) IS
 'What is probably not meant in a machine: code, severity (error, warning, note), what, and how many rows are concerned, counted as the caller where he may read the bound tables (else NULL). Errors: ID400 bad argument, ID500 no such machine.';
 
 CREATE FUNCTION idem_export() RETURNS SETOF pg_catalog.text
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_export_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_export() IS
 'For operators: the statements that make the machines and the rows of idem.scope of this database in another; bindings are part of its schema.';

@@ -1,7 +1,7 @@
 -- State machines: tables whose rows move only as a machine says.
 
 CREATE FUNCTION idem_guard() RETURNS pg_catalog.trigger
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_guard_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_guard() IS
 'Trigger made by idem_attach(). Arguments: machine, options as JSON, tag of the binding, the table as it was called when it was attached.';
 
@@ -13,7 +13,7 @@ COMMENT ON FUNCTION idem_not_initial_support(pg_catalog.internal) IS
 
 CREATE FUNCTION idem_not_initial(value pg_catalog."any", machine pg_catalog.text)
 	RETURNS pg_catalog.bool
-	AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_not_initial_1_1' LANGUAGE C STABLE PARALLEL UNSAFE
 	SUPPORT idem_not_initial_support;
 COMMENT ON FUNCTION idem_not_initial("any", pg_catalog.text) IS
 'In the WHEN clause of triggers made by idem_attach(): whether value is not an initial state of the machine. The planner replaces it by a comparison.';
@@ -26,7 +26,7 @@ COMMENT ON FUNCTION idem_each_row_support(pg_catalog.internal) IS
 
 CREATE FUNCTION idem_each_row(value pg_catalog."any", table_name pg_catalog.regclass)
 	RETURNS pg_catalog.bool
-	AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL UNSAFE
+	AS 'MODULE_PATHNAME', 'idem_each_row_1_1' LANGUAGE C STABLE PARALLEL UNSAFE
 	SUPPORT idem_each_row_support;
 COMMENT ON FUNCTION idem_each_row("any", pg_catalog.regclass) IS
 'In the WHEN clause of triggers made by idem_attach() with history: whether the history of the table is written row by row. The planner replaces it by true or false.';
@@ -44,7 +44,7 @@ CREATE FUNCTION idem_attach(
 	mode pg_catalog.text DEFAULT 'enforce',
 	keep pg_catalog.interval DEFAULT NULL
 ) RETURNS pg_catalog.bool
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_attach_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_attach(pg_catalog.text, pg_catalog.regclass, pg_catalog.name, pg_catalog.bool, pg_catalog.bool, pg_catalog.text, pg_catalog.name[], pg_catalog.bool, pg_catalog.bool, pg_catalog.text, pg_catalog.interval) IS
 'Lets a column of a table move only as a machine says. history: every move is recorded; needs a primary key. events_only: the column is written by idem_fire() alone. on_delete: any, final (rows in a final state) or never. exempt: roles that are not checked. accept_existing: rows in no state of the machine may stay. validate: false does not look at rows. mode: enforce, or observe (what would be refused is a warning). keep: how long history is kept, NULL for ever. NULL options are their defaults. Returns true. Errors: ID400 bad argument, ID500 no such machine, rows in no state, 42501 not the owner, 42710 column attached already, 42809 not such a table, 42703 or 42804 not such a column, 55000 no primary key.';
 
@@ -52,7 +52,7 @@ CREATE FUNCTION idem_detach(
 	table_name pg_catalog.regclass,
 	column_name pg_catalog.name
 ) RETURNS pg_catalog.bool
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_detach_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_detach(pg_catalog.regclass, pg_catalog.name) IS
 'Takes a machine off a column; rows, history and the machine stay. Returns true. Errors: ID400 missing argument, ID500 nothing attached, 42501 not the owner.';
 
@@ -62,7 +62,7 @@ CREATE FUNCTION idem_verify(
 	OUT machine pg_catalog.text,
 	OUT state pg_catalog.text
 ) RETURNS SETOF pg_catalog.record
-	AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_verify_1_1' LANGUAGE C STABLE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_verify(pg_catalog.regclass) IS
 'The rows of a table that are in no state of the machine that moves them, NULL too: what was accepted at attach, or written past the triggers. row_key: the primary key, without one the position as ctid. Blocks no writer; needs SELECT on the table. Errors: ID400 missing argument, ID500 nothing attached.';
 

@@ -43,7 +43,7 @@ COMMENT ON COLUMN idem.history.expires_at IS 'may be swept from then on, by the 
 COMMENT ON COLUMN idem.history.row_hash IS 'the index''s form of row_key: the key itself if it is one integer, else a hash of it';
 
 CREATE FUNCTION idem_history_protect() RETURNS pg_catalog.trigger
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_history_protect_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_history_protect() IS
 'Trigger on idem.history: refuses UPDATE and TRUNCATE, and DELETE of rows whose time is not over.';
 
@@ -53,19 +53,19 @@ CREATE TRIGGER protected_row BEFORE DELETE ON idem.history
 	FOR EACH ROW EXECUTE FUNCTION idem_history_protect();
 
 CREATE FUNCTION idem_history_changed() RETURNS pg_catalog.trigger
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_history_changed_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_history_changed() IS
 'Trigger made by idem_attach() with history: records what a statement did. Arguments: machine, options as JSON, tag of the binding.';
 
 CREATE FUNCTION idem_history(table_name pg_catalog.regclass, id pg_catalog."any")
 	RETURNS SETOF idem.history
-	AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_history_1_1' LANGUAGE C STABLE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_history(pg_catalog.regclass, "any") IS
 'What has happened to a row, in order. id: its primary key, of several columns as a JSON object. Needs SELECT on the table; under row security the row must be visible. Errors: ID400 id missing or not fitting, ID500 no primary key, 42501 no SELECT.';
 
 CREATE FUNCTION idem_history(table_name pg_catalog.regclass, id pg_catalog.text)
 	RETURNS SETOF idem.history
-	AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_history_1_1' LANGUAGE C STABLE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_history(pg_catalog.regclass, pg_catalog.text) IS
 'The same for an id given as text.';
 

@@ -28,7 +28,7 @@ CREATE FUNCTION idem_token_issue(
 	ttl pg_catalog.interval DEFAULT '15 min',
 	replace pg_catalog.bool DEFAULT false
 ) RETURNS pg_catalog.text
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_token_issue_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_token_issue(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.interval, pg_catalog.bool) IS
 'Makes a token that can be used once: 256 random bits as 43 characters of base64url, stored only hashed. purpose: what it is for, 1 to 128 bytes. subject: whose it is, 1 to 1024 bytes, NULL nobody''s. request: the only request it is good for, NULL any. ttl: how long. replace: the unused older tokens of this purpose and subject expire. Errors: ID400 bad argument, or replace without subject, 25006 read-only.';
 
@@ -38,7 +38,7 @@ CREATE FUNCTION idem_token_use(
 	subject pg_catalog.text DEFAULT NULL,
 	request pg_catalog.jsonb DEFAULT NULL
 ) RETURNS pg_catalog.text
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_token_use_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_token_use(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) IS
 'Uses a token, which rolls back with the caller''s transaction. Returns consumed (it was good, and is not any more), reused (consumed before), expired, unknown, or mismatch (issued for another purpose, subject or request, or consumed for another request). Waits for a use that is not committed yet. Errors: ID400 missing token or bad argument, 25006 read-only.';
 
@@ -48,6 +48,6 @@ CREATE FUNCTION idem_token_peek(
 	subject pg_catalog.text DEFAULT NULL,
 	request pg_catalog.jsonb DEFAULT NULL
 ) RETURNS pg_catalog.text
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_token_peek_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_token_peek(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) IS
 'What idem_token_use() would answer, with valid in place of consumed. Writes nothing, locks nothing, waits for nobody, and works on a standby. Errors: ID400 missing token or bad argument.';

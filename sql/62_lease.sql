@@ -47,7 +47,7 @@ CREATE FUNCTION idem_lease_acquire(
 	wait pg_catalog.interval DEFAULT '0 s',
 	owner pg_catalog.text DEFAULT NULL
 ) RETURNS idem_lease_acquired
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_lease_acquire_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_lease_acquire(pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.text) IS
 'Acquires a lease: work only if "run". Outcomes: acquired (fence, until), held (retry_after: seconds). name: 1 to 1024 bytes. lease: how long it lasts from the grant on. wait: how long to sleep until it is free, ''0 s'' not at all, NULL for ever. owner: who asks; the owner of a lease that has not run out gets it again, with the same fence and at least "lease" to go; NULL is nobody''s name. Errors: ID400 bad argument, 40001 snapshot too old to run on, 25006 read-only.';
 
@@ -56,7 +56,7 @@ CREATE FUNCTION idem_lease_renew(
 	lease pg_catalog.interval,
 	fence pg_catalog.int8
 ) RETURNS idem_lease_renewed
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_lease_renew_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_lease_renew(pg_catalog.text, pg_catalog.interval, pg_catalog.int8) IS
 'Lets a lease last for "lease" from now on. Outcomes: renewed (until), lost (released, broken, taken over, or gone). One that ran out and was taken by nobody is renewed. Errors: ID400 bad argument, 25006 read-only.';
 
@@ -64,7 +64,7 @@ CREATE FUNCTION idem_lease_release(
 	name pg_catalog.text,
 	fence pg_catalog.int8
 ) RETURNS pg_catalog.text
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_lease_release_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_lease_release(pg_catalog.text, pg_catalog.int8) IS
 'Gives a lease back. Returns released (also when repeated), or lost (broken, taken over, or gone): then nothing is changed. Errors: ID400 bad argument, 25006 read-only.';
 
@@ -72,19 +72,19 @@ CREATE FUNCTION idem_lease_guard(
 	name pg_catalog.text,
 	fence pg_catalog.int8
 ) RETURNS pg_catalog.bool
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_lease_guard_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_lease_guard(pg_catalog.text, pg_catalog.int8) IS
 'Returns true if the fence holds the lease, and keeps everybody else from it until the caller''s transaction ends. Renewing and releasing it does not wait for that. Errors: ID412 not held by this fence, ID400 bad argument, 40001 snapshot older than the grant, 25006 read-only.';
 
 CREATE FUNCTION idem_lease_break(name pg_catalog.text) RETURNS pg_catalog.bool
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_lease_break_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_lease_break(pg_catalog.text) IS
 'For operators: takes a lease from whoever holds it, as soon as the transactions that guard it have ended. Returns true. Errors: ID400 bad argument, ID404 no such lease is held, 25006 read-only.';
 
 -- A column that keeps the greatest fence a row was written under.
 
 CREATE FUNCTION idem_fence_check() RETURNS pg_catalog.trigger
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_fence_check_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_fence_check() IS
 'Trigger that idem_attach_fence() makes, with the comparison in its condition. Errors: ID412 stale fence.';
 

@@ -31,6 +31,6 @@ CREATE FUNCTION idem_window(
 	max pg_catalog.int4 DEFAULT 1,
 	wait pg_catalog.interval DEFAULT NULL
 ) RETURNS idem_windowed
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_window_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_window(pg_catalog.text, pg_catalog.interval, pg_catalog.text, pg_catalog.int4, pg_catalog.interval) IS
 'Makes a hit on a key, if in the span of time up to now there were fewer than max. Returns allowed; count: hits in the span, this one included, NULL if not known; retry_after: not allowed, whole seconds until there is room. key: 1 to 1024 bytes. span: greater than zero. scope: as idem_claim(). max: 1 to 10000. wait: how long to sleep behind a hit of the key that is not committed, NULL until it is, ''0 s'' not at all; when it runs out: not allowed, count NULL, retry_after 1. Never waits for room. A hit that is rolled back does not count; a crash of the server empties all windows. Errors: ID400 bad argument, ID500 undeclared scope, 42501 scope not allowed, 25006 read-only.';

@@ -24,6 +24,6 @@ CREATE FUNCTION idem_branch(
 	op pg_catalog.text,
 	seq pg_catalog.int4 DEFAULT 1
 ) RETURNS pg_catalog.text
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_branch_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_branch(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4) IS
 'Whether a saga''s call on one of its branches may run, decided and recorded in the caller''s transaction. op: try, confirm or cancel. seq: tells several effects of one branch apart. Returns run (do the work), duplicate (done before: nothing to do), null_cancel (cancel before any try: nothing to do, a late try is suspended), suspended (not possible: try or confirm after cancel, cancel after confirm, confirm before try). Waits for a call on the same branch that is not committed yet. The branch is remembered for setting "idem.branch_ttl" after its end. Errors: ID400 bad argument, 40001 snapshot too old to run on, 25006 read-only.';

@@ -13,6 +13,6 @@ CREATE FUNCTION idem_sweep(
 	OUT kind pg_catalog.text,
 	OUT removed pg_catalog.int8
 ) RETURNS SETOF pg_catalog.record
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'idem_sweep_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_sweep(pg_catalog.int4, pg_catalog.interval) IS
 'For operators: removes records whose time is over, of every kind, going on where the last sweep stopped, once round at most. max_rows: at most so many (NULL: no limit). budget: for so long (NULL: no limit). Both are shared over the kinds. Never waits for a lock, never touches a live claim, and keeps to vacuum_cost_delay as VACUUM does. Returns one row per kind: how many were removed. Errors: ID400 bad argument.';

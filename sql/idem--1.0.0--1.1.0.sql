@@ -44,6 +44,33 @@ COMMENT ON VIEW idem.version IS
 
 
 
+-- The library of 1.0.0 asks for no version.  All that works with rows gets names
+-- which it does not have, so that sessions which have it loaded are refused.
+DO $$
+DECLARE
+	object pg_catalog.record;
+BEGIN
+	FOR object IN
+		SELECT p.prosrc, pg_catalog.pg_get_functiondef(p.oid) AS definition
+		FROM pg_catalog.pg_depend AS d
+			JOIN pg_catalog.pg_proc AS p ON p.oid OPERATOR(pg_catalog.=) d.objid
+			JOIN pg_catalog.pg_language AS l ON l.oid OPERATOR(pg_catalog.=) p.prolang
+		WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass
+			AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_extension'::pg_catalog.regclass
+			AND d.refobjid OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_extension
+				WHERE extname OPERATOR(pg_catalog.=) 'idem')
+			AND d.deptype OPERATOR(pg_catalog.=) 'e'
+			AND l.lanname OPERATOR(pg_catalog.=) 'c'
+			AND p.proname OPERATOR(pg_catalog.<>) ALL ('{idem_version,idem_canonical,idem_fingerprint,idem_stats,idem_stats_reset,idem_refusals,idem_sweep_progress,idem_claim_support,idem_not_initial_support,idem_each_row_support}')
+	LOOP
+		EXECUTE pg_catalog.replace(object.definition,
+			'$function$' OPERATOR(pg_catalog.||) object.prosrc OPERATOR(pg_catalog.||) '$function$',
+			pg_catalog.quote_literal(object.prosrc OPERATOR(pg_catalog.||) '_1_1'));
+	END LOOP;
+END
+$$;
+
+
 -- Registry: 20_fingerprint, 30_registry, 40_call, 45_once_table
 
 

@@ -132,12 +132,18 @@ once_is_function(Oid function)
 	form = (Form_pg_proc) GETSTRUCT(tuple);
 	if (form->prolang == ClanguageId && form->prorettype == TRIGGEROID)
 	{
-		Datum		source;
 		bool		isnull;
+		Datum		source = SysCacheGetAttr(PROCOID, tuple,
+											 Anum_pg_proc_prosrc, &isnull);
 
-		source = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &isnull);
-		ours = !isnull &&
-			strcmp(TextDatumGetCString(source), IDEM_ONCE_FUNCTION) == 0;
+		if (!isnull)
+		{
+			char	   *symbol = TextDatumGetCString(source);
+
+			/* see since.c */
+			ours = strcmp(symbol, IDEM_ONCE_FUNCTION "_1_1") == 0 ||
+				strcmp(symbol, IDEM_ONCE_FUNCTION) == 0;
+		}
 	}
 	ReleaseSysCache(tuple);
 	return ours;

@@ -54,6 +54,7 @@
 #include "stats.h"
 
 PG_FUNCTION_INFO_V1(idem_rowversion);
+extern Datum idem_rowversion_1_1(PG_FUNCTION_ARGS); /* since.c */
 
 /* what is known of a table */
 typedef struct VersionSlot
@@ -138,7 +139,8 @@ rowversion_is_ours(Oid function)
 	FmgrInfo	flinfo;
 
 	fmgr_info(function, &flinfo);
-	return flinfo.fn_addr == idem_rowversion;
+	return flinfo.fn_addr == idem_rowversion_1_1 ||
+		flinfo.fn_addr == idem_rowversion;
 }
 
 /*

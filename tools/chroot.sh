@@ -108,13 +108,15 @@ tree_make()
 	touch "$dir/complete"
 }
 
-# tree_copy DIR: what git knows of, as it is now, in DIR/idem.
+# tree_copy DIR: what git knows of, as it is now, in DIR/idem, and what it knows of
+# former versions.
 tree_copy()
 {
 	rm -rf "$1/idem"
 	mkdir "$1/idem"
 	git -C "$top" ls-files -z | tar -C "$top" --null -T - -cf - |
 		tar -C "$1/idem" -xf - --no-same-owner
+	"$top/tools/former" --source "$1/idem/former"
 }
 
 # tree_install DIR WHAT COMMAND: runs a command that installs packages.

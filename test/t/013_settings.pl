@@ -132,7 +132,7 @@ each_access(
 			{ xmlbinary => 'hex', lc_monetary => 'C' },
 			{ check_function_bodies => 'off', jit_above_cost => '0' },
 			{ session_replication_role => 'replica' },
-			{ force_parallel_mode => 'on' },
+			{ ($node->pg_version >= 16 ? 'debug_parallel_query' : 'force_parallel_mode') => 'on' },
 			{ work_mem => '64kB', default_toast_compression => 'pglz' },
 			{ idle_in_transaction_session_timeout => '1h', lock_timeout => '1min', statement_timeout => '1min' },
 			{ search_path => 'pg_catalog' });
