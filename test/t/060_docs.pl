@@ -9,6 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DocTest;
+use Encode 'encode_utf8';
 use IdemTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -153,10 +154,12 @@ foreach my $page (@pages, $translation)
 	{
 		my ($path, $anchor) = $link =~ /^([^#]*)(?:#(.*))?$/;
 		my $target = $path eq '' ? "$top/$page" : "$dir/$path";
+		# names of tests are bytes
+		my $name = encode_utf8("$page: $link");
 
-		ok(-e $target, "$page: $link is there") or next;
+		ok(-e $target, "$name is there") or next;
 		ok((grep { $_ eq $anchor } doc_anchors($target)),
-			"$page: $link has its heading")
+			"$name has its heading")
 		  if defined $anchor;
 	}
 }
