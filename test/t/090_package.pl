@@ -18,58 +18,83 @@ my $top = realpath("$FindBin::RealBin/../..");
 my $meta = JSON::PP->new->utf8->decode(slurp_file("$top/META.json"));
 my ($version) = slurp_file("$top/idem.control") =~ /^default_version *= *'(.*)'$/m;
 
-# A text without control characters, where the specification wants one.
-sub string_ok
+# What the PGXN Meta Spec 1.0 says, as patterns of single values, [ pattern ] for
+# a list of them, and hashes of fields: "!" marks one that is required, "*" stands
+# for all others, with a pattern for their names.  Fields that begin with x_ are
+# anybody's.
+my $text = qr/\A[^\x00-\x1f\x7f]+\z/;
+my $term = qr{\A[^\s/\\\x00-\x1f\x7f]{2,}\z};
+my $number = qr/(?:0|[1-9]\d*)/;
+my $semver = qr/$number\.$number\.$number(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?/;
+my $range = qr/(?:0|(?:(?:[<>]=?|[!=]=)\s*)?$semver)/;
+my $url = qr{\A[a-z][a-z+.-]*://[^\s/]+\S*\z};
+my $path = qr{\A(?!/)(?!.*(?:^|/)\.\.(?:/|$))[^\\\x00-\x1f\x7f]+\z};
+my $license = qr/\A(?:agpl_3|apache_1_1|apache_2_0|artistic_[12]|bsd|freebsd|gfdl_1_[23]|gpl_[123]|lgpl_2_1|lgpl_3_0|mit|mozilla_1_[01]|openssl|perl_5|postgresql|qpl_1_0|ssleay|sun|zlib|open_source|restricted|unrestricted|unknown)\z/;
+my $specification = {
+	'name!' => $term,
+	'version!' => qr/\A$semver\z/,
+	'abstract!' => $text,
+	'maintainer!' => [$text],
+	'license!' => [$license],
+	'meta-spec!' => { 'version!' => qr/\A1\.0\.\d+\z/, 'url' => qr{\Ahttps?://pgxn\.org/meta/spec\.txt\z} },
+	'provides!' => {
+		'*' => [ $term, { 'file!' => $path, 'version!' => qr/\A$semver\z/, 'abstract' => $text, 'docfile' => $path } ] },
+	'description' => qr/\S/,
+	'generated_by' => $text,
+	'tags' => [qr{\A[^/\\\x00-\x1f\x7f]{2,255}\z}],
+	'release_status' => qr/\A(?:stable|testing|unstable)\z/,
+	'no_index' => { 'file' => [$path], 'directory' => [$path] },
+	'prereqs' => {
+		'*' => [ qr/\A(?:configure|build|test|runtime|develop)\z/, {
+				'*' => [ qr/\A(?:requires|recommends|suggests|conflicts)\z/, {
+						'*' => [ $term, qr/\A$range(?:,\s*$range)*\z/ ] } ] } ] },
+	'resources' => {
+		'license' => [$url],
+		'homepage' => $url,
+		'bugtracker' => { 'web' => $url, 'mailto' => qr/\A[^\s@]+@[^\s@]+\z/ },
+		'repository' => { 'url' => $url, 'web' => $url, 'type' => qr/\A[a-z]+\z/ } } };
+
+# Where a value is not as it should be; one that stands for a list of one is.
+sub faults
 {
-	my ($value, $what) = @_;
+	my ($spec, $value, $where) = @_;
 
-	ok(defined $value && !ref $value && $value =~ /\A[^\x00-\x1f]+\z/, "META: $what");
-	return;
-}
-
-my $semver = qr/\A(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?\z/;
-
-# required fields
-string_ok($meta->{$_}, $_) foreach qw(name version abstract maintainer license);
-like($meta->{name}, qr/\A[^\s\/\\:]{2,}\z/, 'META: the name is a term');
-like($meta->{version}, $semver, 'META: the version is a semantic one');
-is($meta->{license}, 'postgresql', 'META: a license that the specification names');
-is($meta->{'meta-spec'}{version}, '1.0.0', 'META: version of the specification');
-like($meta->{'meta-spec'}{url}, qr{^https?://(www\.)?pgxn\.org/}, 'META: its place');
-ok(ref $meta->{provides} eq 'HASH' && keys %{ $meta->{provides} }, 'META: provides something');
-while (my ($name, $what) = each %{ $meta->{provides} })
-{
-	like($what->{version}, $semver, "META: version of $name");
-	ok(-f "$top/$what->{file}", "META: file of $name is there");
-	ok(!defined $what->{docfile} || -f "$top/$what->{docfile}", "META: docfile of $name is there");
-	string_ok($what->{abstract}, "abstract of $name");
-}
-
-# optional ones, where they are there
-ok((grep { $_ eq $meta->{release_status} } qw(stable testing unstable)), 'META: release_status')
-  if exists $meta->{release_status};
-foreach my $phase (keys %{ $meta->{prereqs} // {} })
-{
-	ok((grep { $_ eq $phase } qw(configure build test runtime develop)), "META: phase $phase");
-	foreach my $relation (keys %{ $meta->{prereqs}{$phase} })
+	if (ref $spec eq 'Regexp')
 	{
-		ok((grep { $_ eq $relation } qw(requires recommends suggests conflicts)),
-			"META: $phase $relation");
-		while (my ($name, $range) = each %{ $meta->{prereqs}{$phase}{$relation} })
-		{
-			like($range, qr/\A(0|(([<>]=?|[!=]=) *)?\d+\.\d+\.\d+(, *([<>]=?|[!=]=) *\d+\.\d+\.\d+)*)\z/,
-				"META: versions of $name");
-		}
+		return defined $value && !ref $value && $value =~ $spec ? () : ($where);
 	}
+	elsif (ref $spec eq 'ARRAY')
+	{
+		my @values = ref $value eq 'ARRAY' ? @$value : ($value);
+
+		return @values ? map { faults($spec->[0], $values[$_], "$where/$_") } 0 .. $#values : ($where);
+	}
+	return ($where) if ref $value ne 'HASH' || !%$value;
+
+	my %known = map { s/!\z//r => $_ } keys %$spec;
+	my @faults = map { exists $value->{$_} ? () : "$where/$_ is missing" } grep { $known{$_} =~ /!/ } sort keys %known;
+	foreach my $field (grep { !/\Ax_./i } sort keys %$value)
+	{
+		my ($name, $inner) = exists $known{$field} ? ($text, $spec->{ $known{$field} }) : @{ $spec->{'*'} // [] };
+
+		push @faults, defined $name && $field =~ $name ? faults($inner, $value->{$field}, "$where/$field") : "$where/$field is unknown";
+	}
+	return @faults;
 }
-ok(!(grep { ref || !length || length > 256 || m{[/\\\x00-\x1f]} } @{ $meta->{tags} // [] }), 'META: tags');
-foreach my $key (keys %$meta)
+
+is(join("\n", faults($specification, $meta, '')), '', 'META.json is as the specification has it');
+my %wrong = (
+	'/name' => { %$meta, name => 'i d' },
+	'/abstract is missing' => { map { $_ => $meta->{$_} } grep { $_ ne 'abstract' } keys %$meta },
+	'/provides/idem/version' => { %$meta, provides => { idem => { %{ $meta->{provides}{idem} }, version => '1.1' } } },
+	'/prereqs/runtime/requires/PostgreSQL' => { %$meta, prereqs => { runtime => { requires => { PostgreSQL => '15' } } } },
+	'/prereqs/use is unknown' => { %$meta, prereqs => { use => {} } },
+	'/tags/1' => { %$meta, tags => [ 'good', 'a/b' ] },
+	'/licence is unknown' => { %$meta, licence => 'postgresql' });
+is(join(' ', faults($specification, $wrong{$_}, '')), $_, "what is wrong would be found: $_") foreach sort keys %wrong;
+foreach my $provided (map { @$_{qw(file docfile)} } values %{ $meta->{provides} })
 {
-	ok( $key =~ /^x_/i
-		  || (grep { $_ eq $key }
-				qw(name version abstract description maintainer license provides prereqs
-				generated_by meta-spec no_index tags release_status resources)),
-		"META: $key is a field that the specification knows");
+	ok(!defined $provided || -f "$top/$provided", "META: $provided is there");
 }
 
 # the same version everywhere
