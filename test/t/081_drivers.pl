@@ -129,7 +129,7 @@ my @drivers = (
 	{
 		name     => 'Active Record',
 		ready    => sub {
-			return system_log('ruby', '-ractive_record', '-rpg', '-e', '1') == 0
+			return program('ruby') && system_log('ruby', '-ractive_record', '-rpg', '-e', '1') == 0
 			  ? undef : 'packages ruby-activerecord and ruby-pg';
 		},
 		ways     => [ 'plain', 'pooled' ],
