@@ -163,6 +163,8 @@ is(run_as($node, $owner, 'other', q{SELECT idem_once('k'), idem_once('l')}), 'f|
 
 # An old package put back over objects that were updated: its verbs and triggers
 # are refused; its worker, which asks nobody, does what it did.
+run_as($node, $owner, 'work', q{INSERT INTO loose VALUES (1, 'pending'); SELECT idem_attach('order', 'loose', 'state', history => true)});
+is($node->safe_psql('work', q{SELECT count(*) FROM idem.timer WHERE table_name = 'loose'}), '1', 'something is there that 1.0.0 knows not');
 put_version($dir, "$former/1.0.0");
 $offset = -s $node->logfile;
 $node->restart;
@@ -172,6 +174,8 @@ $s->quit;
 $node->safe_psql('work', q{UPDATE idem.key SET expires_at = now() - interval '1 day' WHERE key = 'failed'});
 ok($node->poll_query_until('work', q{SELECT count(*) = 0 FROM idem.key WHERE key = 'failed'}), 'old package put back: the worker sweeps');
 unlike(slurp_file($node->logfile, $offset), qr/PANIC|FATAL|terminated by signal/, 'no crash');
+unlike(slurp_file($node->logfile, $offset), qr/(?:ERROR|WARNING): ++(?!could not find function)/, 'nor another error');
+is($node->safe_psql('work', q{SELECT state FROM loose}), 'pending', 'no row has moved');
 
 put_version($dir);
 $node->restart;
