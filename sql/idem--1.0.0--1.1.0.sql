@@ -9,7 +9,8 @@
 -- that a user's trigger, view or index may depend on is dropped.  A function
 -- whose arguments or results change gets a new C symbol, so that sessions which
 -- still have the old library get an error rather than an argument it does not
--- know; the old symbol stays in the library.  New functions, types and
+-- know; the old symbol stays in the library.  C functions that 1.0.0 had are
+-- called NAME_1_1 in the library from here on (src/since.c).  New functions, types and
 -- relations need no grants here: the last section gives them their owners.
 -- Changes of comments follow as COMMENT ON.  View idem.version is made anew by every
 -- update: that tells sessions to look at the version again.

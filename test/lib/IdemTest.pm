@@ -297,9 +297,11 @@ EOT
 	$poolers{$port} = $pooler;
 	foreach my $i (1 .. 100)
 	{
-		my ($rc) = $node->psql('postgres', 'SELECT 1',
-			connstr => pooled($pooler, 'postgres'));
-		last if $rc == 0;
+		# psql without input: it may be gone before it could be written to
+		last
+		  if IPC::Run::run(
+			[ $node->installed_command('psql'), '-XAtq', '-c', 'SELECT 1', '-d', pooled($pooler, 'postgres') ],
+			'<', \undef, '>', \my $out, '2>', \my $err);
 		select(undef, undef, undef, 0.1);
 	}
 	return $pooler;
