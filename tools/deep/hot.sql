@@ -24,6 +24,18 @@ CREATE TABLE message (id text, body text);
 SELECT idem_attach_once('message', '{id}');
 CREATE TABLE fenced (id int, fence bigint);
 SELECT idem_attach_fence('fenced', 'fence');
+CREATE TABLE bomb (id int PRIMARY KEY, state text NOT NULL DEFAULT 'cold');
+SELECT idem_define('bomb', $$
+stateDiagram-v2
+    [*] --> cold
+    cold --> lit : light
+    lit --> cold : bang after 1 us
+$$);
+CREATE ROLE hot_owner;
+GRANT CREATE ON SCHEMA public TO hot_owner;
+ALTER TABLE bomb OWNER TO hot_owner;
+SELECT idem_attach('bomb', 'bomb', 'state', history => true);
+INSERT INTO bomb SELECT generate_series(1, 20);
 
 CREATE PROCEDURE hot(tag text) LANGUAGE plpgsql AS $$
 DECLARE
@@ -50,6 +62,14 @@ BEGIN
 		PERFORM idem_claim('s' || tag || i, hold => 'session');
 		PERFORM idem_fail('s' || tag || i, 'no', code => 500);
 		COMMIT;
+		PERFORM idem_reopen('s' || tag || i), idem_claim('s' || tag || i);
+		PERFORM idem_unfinished();
+		PERFORM idem_release('s' || tag || i);
+		PERFORM idem_import('i' || tag || i, 'x', created_at => now() - interval '1 h', ttl => '1 day'),
+			idem_import_many(ARRAY['i' || tag || i, 'j' || tag || i], ARRAY['x', NULL]), idem_forget('i' || tag || i, force => true);
+		PERFORM set_config('idem.key', 'h' || tag || i, true), idem_child(idem_key(), 'mail');
+		PERFORM idem_claim(), idem_complete(response => idem_fingerprint(to_jsonb(i)) || idem_canonical(to_jsonb(tag)));
+		COMMIT;
 		PERFORM idem_call('c' || tag || i, 'greet(text,int)', '{"who": "x", "n": 1}'),
 			idem_call('c' || tag || i, 'greet(text,int)', '{"who": "x", "n": 1}'),
 			greet_once('t' || tag || i, 'x', i), greet_once('t' || tag || i, 'x', i);
@@ -63,12 +83,23 @@ BEGIN
 		INSERT INTO fenced VALUES (i, l.fence);
 		UPDATE fenced SET fence = l.fence WHERE id = i;
 		PERFORM idem_lease_release('lease' || i, l.fence);
+		PERFORM idem_lease_acquire('lease' || i, '1 min'), idem_lease_break('lease' || i);
 		PERFORM idem_window('w' || i % 3, '1 min', max => 5);
 		PERFORM idem_branch(tag || i, 'b', 'try'), idem_branch(tag || i, 'b', 'cancel'), idem_branch(tag || i, 'b', 'confirm');
 		PERFORM idem_try_fire('orders', i % 20 + 1, 'submit'), idem_try_fire('orders', i % 20 + 1, 'revise', key => 'e' || tag || i),
 			idem_why_not('orders', i % 20 + 1, 'revise'), idem_allowed('orders', i % 20 + 1), idem_history('orders', i % 20 + 1);
 		PERFORM idem_update('page', i % 20 + 1, version, jsonb_build_object('body', i)) FROM page WHERE id = i % 20 + 1;
 		PERFORM idem_update('page', i % 20 + 1, 1, '{}');
+		INSERT INTO page VALUES (100 + i, 'x');
+		PERFORM idem_delete('page', 100 + i, 2), idem_delete('page', 100 + i, 1), idem_delete('page', 100 + i, 1);
+		PERFORM idem_fire('bomb', i % 20 + 1, 'light', context => '{"n": 1}');
+		BEGIN
+			PERFORM idem_fire('bomb', i % 20 + 1, 'light');
+		EXCEPTION WHEN SQLSTATE 'ID409' THEN
+			NULL;
+		END;
+		COMMIT;
+		PERFORM idem_tick();
 		INSERT INTO message VALUES (i, 'm'), (i + 1, 'm');
 		COMMIT;
 	END LOOP;
@@ -87,4 +118,8 @@ SELECT count(*) FROM idem_export();
 SELECT count(*) FROM idem_verify('orders');
 UPDATE idem.key SET expires_at = now() - interval '1 s';
 SELECT * FROM idem_sweep(NULL);
+SELECT idem_fence_advance(1000000);
+SELECT count(*) FROM idem_stats() UNION ALL SELECT count(*) FROM idem_refusals() UNION ALL SELECT count(*) FROM idem_sweep_progress();
+SELECT idem_stats_reset();
+SELECT idem_detach('bomb', 'state'), idem_detach_version('page'), idem_detach_once('message'), idem_detach_fence('fenced', 'fence');
 SELECT idem_grant('postgres', 'operator'), idem_revoke('postgres');
