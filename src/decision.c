@@ -65,9 +65,18 @@ decision_same_key(DecisionKey a, DecisionKey b)
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
+/* one that was kept in a subtransaction; the last is never of an outer one */
+typedef struct InnerDecision
+{
+	DecisionKey key;
+	int			nestlevel;
+}			InnerDecision;
+
 /* all in TopTransactionContext */
 static decision_hash *decisions = NULL;
-static int	deepest = 0;		/* no decision has a higher nestlevel */
+static InnerDecision * inner = NULL;
+static int	ninner = 0;
+static int	inner_room = 0;
 static const char **events = NULL;
 static int	nevents = 0;
 static int	events_room = 0;
@@ -101,6 +110,24 @@ idem_decision_event(const char *event)
 	return events[nevents++];
 }
 
+static void
+decision_note_inner(const DecisionKey *key, int nestlevel)
+{
+	if (ninner == inner_room)
+	{
+		int			room = Max(64, 2 * inner_room);
+
+		if (inner == NULL)
+			inner = MemoryContextAllocHuge(TopTransactionContext,
+										   room * sizeof(InnerDecision));
+		else
+			inner = repalloc_huge(inner, room * sizeof(InnerDecision));
+		inner_room = room;
+	}
+	inner[ninner].key = *key;
+	inner[ninner++].nestlevel = nestlevel;
+}
+
 /*
  * Keeps a copy; of the image too.
  */
@@ -113,10 +140,9 @@ idem_decision_keep(Oid trigger, ItemPointer tid, const IdemDecision * decision)
 	bool		found;
 
 	if (decisions == NULL)
-	{
 		decisions = decision_create(TopTransactionContext, 64, NULL);
-		deepest = 0;
-	}
+	else if (decisions->members == 0)
+		ninner = 0;
 	memset(&key, 0, sizeof(key));
 	key.trigger = trigger;
 	key.tid = *tid;
@@ -128,7 +154,8 @@ idem_decision_keep(Oid trigger, ItemPointer tid, const IdemDecision * decision)
 	kept->decision.event = idem_decision_event(decision->event);
 	kept->decision.image = decision->image != NULL ?
 		heap_copytuple(decision->image) : NULL;
-	deepest = Max(deepest, kept->nestlevel);
+	if (kept->nestlevel > 1)
+		decision_note_inner(&key, kept->nestlevel);
 	MemoryContextSwitchTo(caller);
 }
 
@@ -163,6 +190,9 @@ decision_transaction_ends(XactEvent event, void *arg)
 	{
 		/* the memory goes with the transaction */
 		decisions = NULL;
+		inner = NULL;
+		ninner = 0;
+		inner_room = 0;
 		events = NULL;
 		nevents = 0;
 		events_room = 0;
@@ -170,30 +200,37 @@ decision_transaction_ends(XactEvent event, void *arg)
 }
 
 /*
- * Decisions of a subtransaction that is undone go.  One that is released has
- * none left that anybody will ask for.
+ * Decisions of a subtransaction that is undone go; those of one that is released
+ * are the outer one's.
  */
 static void
 decision_subtransaction_ends(SubXactEvent event, SubTransactionId mine,
 							 SubTransactionId parent, void *arg)
 {
 	int			level = GetCurrentTransactionNestLevel();
-	decision_iterator iterator;
-	Decision   *kept;
+	int			first = ninner;
 
-	if (event != SUBXACT_EVENT_ABORT_SUB || decisions == NULL ||
-		decisions->members == 0 || deepest < level)
-		return;
-	decision_start_iterate(decisions, &iterator);
-	while ((kept = decision_iterate(decisions, &iterator)) != NULL)
+	while (first > 0 && inner[first - 1].nestlevel >= level)
+		first--;
+	if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
-		if (kept->nestlevel < level)
-			continue;
-		if (kept->decision.image != NULL)
-			heap_freetuple(kept->decision.image);
-		decision_delete(decisions, kept->key);
+		for (int i = first; i < ninner; i++)
+			inner[i].nestlevel = level - 1;
 	}
-	deepest = level - 1;
+	else if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		for (int i = first; i < ninner; i++)
+		{
+			Decision   *kept = decision_lookup(decisions, inner[i].key);
+
+			if (kept == NULL || kept->nestlevel < level)
+				continue;
+			if (kept->decision.image != NULL)
+				heap_freetuple(kept->decision.image);
+			decision_delete(decisions, inner[i].key);
+		}
+		ninner = first;
+	}
 }
 
 /*

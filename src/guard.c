@@ -84,6 +84,7 @@ guard_begin(FunctionCallInfo fcinfo)
 	call->depth = idem_taken_depth();
 	call->statement = holder;
 	call->by_row = binding->rowwise;
+	call->taken.holder = holder;
 	if (binding->history && TRIGGER_FIRED_FOR_ROW(trigdata->tg_event) &&
 		(TRIGGER_FIRED_BEFORE(trigdata->tg_event) ||
 		 TRIGGER_FIRED_BY_INSERT(trigdata->tg_event)))
@@ -96,7 +97,6 @@ guard_begin(FunctionCallInfo fcinfo)
 										   binding->root, call->depth - 1,
 										   binding->rowwise);
 		call->records = idem_trigger_fires_now(binding->history_enabled);
-		call->taken.holder = holder;
 		call->taken.serial = idem_writing_serial(call->statement,
 												 call->fired_at);
 	}
@@ -106,6 +106,19 @@ guard_begin(FunctionCallInfo fcinfo)
 
 	fcinfo->flinfo->fn_extra = call;
 	return call;
+}
+
+/*
+ * A row that is written stays in its state: its timers go on, under its key.
+ */
+void
+idem_guard_stays(IdemGuardCall * call, TriggerData *trigdata,
+				 TupleTableSlot *old_slot, TupleTableSlot *new_slot)
+{
+	if (call->judge->machine->timed && call->judge->binding->history &&
+		idem_taken_key != NULL)
+		idem_taken_key(&call->taken, trigdata, call->judge->binding, old_slot,
+					   new_slot);
 }
 
 /*
@@ -147,6 +160,9 @@ guard_before_update(IdemGuardCall * call, TriggerData *trigdata)
 											trigdata->tg_newslot),
 							decision.event, intent);
 		}
+		else if (!moves_on)
+			idem_guard_stays(call, trigdata, trigdata->tg_trigslot,
+							 trigdata->tg_newslot);
 	}
 	return trigdata->tg_newtuple;
 }
@@ -160,6 +176,7 @@ guard_after_update(IdemGuardCall * call, TriggerData *trigdata)
 	IdemDecision decided;
 	IdemDecision decision;
 	const IdemIntent *intent;
+	bool		moves_on;
 
 	kept = idem_decision_take(binding->trigger, &old_tuple->t_self, &decided);
 	if (!kept && !binding->overruled)
@@ -170,12 +187,19 @@ guard_after_update(IdemGuardCall * call, TriggerData *trigdata)
 		/* it stayed in its state, or was decided on as a statement's row */
 		if (idem_guard_state(call, trigdata->tg_trigslot, &value, &isnull) ==
 			idem_guard_state(call, trigdata->tg_newslot, &value, &isnull))
+		{
+			idem_guard_stays(call, trigdata, trigdata->tg_trigslot,
+							 trigdata->tg_newslot);
 			return;
+		}
 	}
-	if (idem_guard_prove(call, &old_tuple->t_self, kept ? &decided : NULL,
-						 trigdata->tg_trigslot, trigdata->tg_newslot,
-						 &decision, &intent) &&
-		binding->history && idem_taken_row != NULL)
+	moves_on = idem_guard_prove(call, &old_tuple->t_self, kept ? &decided : NULL,
+								trigdata->tg_trigslot, trigdata->tg_newslot,
+								&decision, &intent);
+	if (!moves_on)
+		idem_guard_stays(call, trigdata, trigdata->tg_trigslot,
+						 trigdata->tg_newslot);
+	else if (binding->history && idem_taken_row != NULL)
 		idem_taken_row(call->statement, trigdata->tg_relation, old_tuple,
 					   trigdata->tg_newtuple, binding, decision.event, intent);
 	if (kept && decided.image != NULL)

@@ -27,6 +27,10 @@ typedef struct IdemGuardCall
 	bool		keep_image;		/* what is written may be another row */
 }			IdemGuardCall;
 
+/* guard.c */
+extern void idem_guard_stays(IdemGuardCall * call, TriggerData *trigdata,
+							 TupleTableSlot *old_slot, TupleTableSlot *new_slot);
+
 /* guard_decide.c */
 extern int	idem_guard_state(IdemGuardCall * call, TupleTableSlot *slot,
 							 Datum *value, bool *isnull);

@@ -8,8 +8,15 @@
  * delete knows it for sure; it keeps the row, and the next insert into the same
  * table by the same command at the same depth is its arrival, for each binding
  * on its own.  If what arrived is the row that was decided on, the decision
- * stands; if not, it is judged again.  A move that a trigger turned into a loss
- * leaves a row that no insert of a later command can claim.
+ * stands; if not, it is judged again.
+ *
+ * There may be no arrival: a trigger suppresses it, the row leaves for a partition
+ * that is not bound, or its arrival in an initial state fires nothing.  Then the
+ * next insert of the command is another row's, which tells from the columns of the
+ * primary key by which no table is partitioned: a move does not change them.  Where
+ * there is no such column, an insert by the command that moved a row is taken for
+ * it.  A partition without partitions that is bound by itself sees no arrival; to
+ * it a move is a delete.
  */
 #include "postgres.h"
 
@@ -17,7 +24,10 @@
 #include "access/table.h"
 #include "access/tupconvert.h"
 #include "access/xact.h"
+#include "catalog/partition.h"
 #include "executor/executor.h"
+#include "utils/datum.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
@@ -33,6 +43,7 @@ typedef struct GuardMove
 	Oid			relid;			/* where it was */
 	CommandId	command;
 	HeapTuple	row;
+	Bitmapset  *identity;		/* what a move leaves as it is, of the row */
 	bool		decided;
 	IdemDecision decision;
 	struct GuardMove *next;
@@ -76,6 +87,72 @@ idem_guard_has_moved(void)
 }
 
 /*
+ * The columns of the primary key that are in no partition key.
+ */
+static Bitmapset *
+move_identity(Relation rel)
+{
+	Bitmapset  *primary = RelationGetIndexAttrBitmap(rel,
+													 INDEX_ATTR_BITMAP_PRIMARY_KEY);
+	List	   *ancestors = get_partition_ancestors(RelationGetRelid(rel));
+	Bitmapset  *identity = NULL;
+	int			member = -1;
+
+	while ((member = bms_next_member(primary, member)) >= 0)
+	{
+		AttrNumber	column = member + FirstLowInvalidHeapAttributeNumber;
+		const char *name = NameStr(TupleDescAttr(RelationGetDescr(rel),
+												 column - 1)->attname);
+		bool		partitions = false;
+		ListCell   *lc;
+
+		foreach(lc, ancestors)
+		{
+			Relation	ancestor = table_open(lfirst_oid(lc), AccessShareLock);
+			AttrNumber	above = get_attnum(lfirst_oid(lc), name);
+
+			partitions |= has_partition_attrs(ancestor,
+											  bms_make_singleton(above - FirstLowInvalidHeapAttributeNumber),
+											  NULL);
+			table_close(ancestor, NoLock);
+		}
+		if (!partitions)
+			identity = bms_add_member(identity, column);
+	}
+	list_free(ancestors);
+	return identity;
+}
+
+/*
+ * Whether it may be the row that is on its way; "row" is that as the partition of
+ * the slot has it.
+ */
+static bool
+move_is_same(const GuardMove *move, Relation source, Oid relid, HeapTuple row,
+			 TupleTableSlot *slot)
+{
+	TupleDesc	desc = slot->tts_tupleDescriptor;
+	int			member = -1;
+
+	while ((member = bms_next_member(move->identity, member)) >= 0)
+	{
+		const char *name = NameStr(TupleDescAttr(RelationGetDescr(source),
+												 member - 1)->attname);
+		AttrNumber	column = get_attnum(relid, name);
+		Form_pg_attribute att = TupleDescAttr(desc, column - 1);
+		bool		was_null;
+		bool		is_null;
+		Datum		was = heap_getattr(row, column, desc, &was_null);
+		Datum		is = slot_getattr(slot, column, &is_null);
+
+		if (was_null || is_null ||
+			!datum_image_eq(was, is, att->attbyval, att->attlen))
+			return false;
+	}
+	return true;
+}
+
+/*
  * After the delete of a row: true if it moves, and is kept.
  */
 bool
@@ -87,6 +164,7 @@ idem_guard_leave(IdemGuardCall * call, TriggerData *trigdata)
 	MemoryContext former;
 
 	if (!trigdata->tg_relation->rd_rel->relispartition ||
+		binding->root == call->judge->relid ||
 		!HeapTupleHeaderIndicatesMovedPartitions(old_tuple->t_data))
 		return false;
 	move = move_at(call->depth, binding, true);
@@ -94,6 +172,13 @@ idem_guard_leave(IdemGuardCall * call, TriggerData *trigdata)
 		heap_freetuple(move->row);
 	move->filled = false;
 	former = MemoryContextSwitchTo(TopTransactionContext);
+	if (move->relid != call->judge->relid ||
+		move->command != HeapTupleHeaderGetCmax(old_tuple->t_data))
+	{
+		bms_free(move->identity);
+		move->identity = NULL;
+		move->identity = move_identity(trigdata->tg_relation);
+	}
 	move->row = heap_copytuple(old_tuple);
 	MemoryContextSwitchTo(former);
 	move->relid = call->judge->relid;
@@ -105,9 +190,9 @@ idem_guard_leave(IdemGuardCall * call, TriggerData *trigdata)
 }
 
 /*
- * The arrival of a row that was in another partition.
+ * The arrival of a row that was in another partition.  False if it is another row.
  */
-static void
+static bool
 move_arrive(IdemGuardCall * call, TriggerData *trigdata, GuardMove *move)
 {
 	Relation	rel = trigdata->tg_relation;
@@ -129,6 +214,13 @@ move_arrive(IdemGuardCall * call, TriggerData *trigdata, GuardMove *move)
 		if (kept.image != NULL)
 			kept.image = execute_attr_map_tuple(kept.image, map);
 	}
+	if (!move_is_same(move, source, RelationGetRelid(rel), row,
+					  trigdata->tg_trigslot))
+	{
+		table_close(source, NoLock);
+		heap_freetuple(move->row);
+		return false;
+	}
 	old_slot = MakeSingleTupleTableSlot(RelationGetDescr(rel),
 										&TTSOpsHeapTuple);
 	ExecStoreHeapTuple(row, old_slot, false);
@@ -138,13 +230,16 @@ move_arrive(IdemGuardCall * call, TriggerData *trigdata, GuardMove *move)
 	moves_on = idem_guard_prove(call, &tid, move->decided ? &kept : NULL, old_slot,
 								trigdata->tg_trigslot, &decision, &intent);
 	call->fired_at = call->judge->relid;
-	if (moves_on && call->judge->binding->history && idem_taken_row != NULL)
+	if (!moves_on)
+		idem_guard_stays(call, trigdata, old_slot, trigdata->tg_trigslot);
+	else if (call->judge->binding->history && idem_taken_row != NULL)
 		idem_taken_row(call->statement, rel, row, trigdata->tg_trigtuple,
 					   call->judge->binding, decision.event, intent);
 
 	ExecDropSingleTupleTableSlot(old_slot);
 	table_close(source, NoLock);
 	heap_freetuple(move->row);
+	return true;
 }
 
 /*
@@ -162,8 +257,7 @@ idem_guard_arrive(IdemGuardCall * call, TriggerData *trigdata)
 		HeapTupleHeaderGetCmin(trigdata->tg_trigtuple->t_data) != move->command)
 		return false;
 	move->filled = false;
-	move_arrive(call, trigdata, move);
-	return true;
+	return move_arrive(call, trigdata, move);
 }
 
 static void

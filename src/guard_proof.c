@@ -9,7 +9,9 @@
  * written: old row versions of an open transaction are not removed.  If that
  * trigger does not fire (the statement named a parent that the table was made
  * to inherit from later), the proof is at the end of the transaction, as the role
- * that wrote.  A rewrite of the table in between leaves nothing to follow.
+ * that wrote; in a security-restricted context, if that is not who commits, as the
+ * guards' functions could become him otherwise.  A rewrite of the table in between
+ * leaves nothing to follow.
  */
 #include "postgres.h"
 
@@ -24,6 +26,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "catalog.h"
 #include "guard_call.h"
 
 /* a row whose final image is still to be proven */
@@ -34,6 +37,7 @@ typedef struct ProofNote
 	int			depth;
 	int			nestlevel;		/* of subtransactions */
 	Oid			writer;			/* role */
+	int			security;		/* the context that it wrote in */
 	Oid			filenode;
 	ItemPointerData tid;		/* of the old row */
 	bool		decided;		/* else the row stayed in its state */
@@ -80,7 +84,7 @@ idem_guard_proof_note(IdemGuardCall * call, Relation rel, ItemPointer tid,
 	strlcpy(note->tag, call->judge->binding->tag, NAMEDATALEN);
 	note->depth = call->depth;
 	note->nestlevel = GetCurrentTransactionNestLevel();
-	note->writer = GetUserId();
+	GetUserIdAndSecContext(&note->writer, &note->security);
 	note->filenode = rel->rd_rel->relfilenode;
 	note->tid = *tid;
 	if (decision != NULL)
@@ -140,12 +144,14 @@ idem_guard_proof_of_statement(IdemGuardCall * call, Relation rel)
 {
 	const char *tag = call->judge->binding->tag;
 	Oid			relid = call->judge->relid;
-	int			kept = 0;
 	int			n = nnotes;
+	int			first = n;
+	int			kept;
 
-	if (n == 0)
-		return;
-	for (int i = 0; i < n; i++)
+	/* behind those of the statements that it is part of */
+	while (first > 0 && notes[first - 1].depth >= call->depth)
+		first--;
+	for (int i = first; i < n; i++)
 	{
 		if (notes[i].relid == relid && notes[i].depth == call->depth &&
 			strcmp(notes[i].tag, tag) == 0)
@@ -157,7 +163,8 @@ idem_guard_proof_of_statement(IdemGuardCall * call, Relation rel)
 		}
 	}
 	/* a guard's function may have left notes of its own behind these */
-	for (int i = 0; i < nnotes; i++)
+	kept = first;
+	for (int i = first; i < nnotes; i++)
 	{
 		if (i < n && notes[i].relid == relid && notes[i].depth == call->depth &&
 			strcmp(notes[i].tag, tag) == 0)
@@ -195,6 +202,7 @@ proof_of_rest(void)
 		{
 			IdemGuardCall call;
 			ProofNote	note;
+			IdemIdentity saved;
 			Oid			user;
 			int			security;
 
@@ -209,9 +217,14 @@ proof_of_rest(void)
 			if (note.filenode != rel->rd_rel->relfilenode)
 				continue;
 			GetUserIdAndSecContext(&user, &security);
-			SetUserIdAndSecContext(note.writer, security);
-			proof_of_note(rel, &call, &note);
-			SetUserIdAndSecContext(user, security);
+			if (user == note.writer && security == note.security)
+				proof_of_note(rel, &call, &note);
+			else
+			{
+				idem_catalog_become(note.writer, &saved);
+				proof_of_note(rel, &call, &note);
+				idem_catalog_restore(&saved);
+			}
 		}
 		relation_close(rel, NoLock);
 	}
@@ -246,21 +259,24 @@ proof_subtransaction_ends(SubXactEvent event, SubTransactionId mine,
 						  SubTransactionId parent, void *arg)
 {
 	int			level = GetCurrentTransactionNestLevel();
-	int			kept = 0;
+	int			first = nnotes;
 
+	/* later notes are never of an outer subtransaction */
+	while (first > 0 && notes[first - 1].nestlevel >= level)
+		first--;
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
-		for (int i = 0; i < nnotes; i++)
-			notes[i].nestlevel = Min(notes[i].nestlevel, level - 1);
+		for (int i = first; i < nnotes; i++)
+			notes[i].nestlevel = level - 1;
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
-		for (int i = 0; i < nnotes; i++)
+		for (int i = first; i < nnotes; i++)
 		{
-			if (notes[i].nestlevel < level)
-				notes[kept++] = notes[i];
+			if (notes[i].decided)
+				heap_freetuple(notes[i].decision.image);
 		}
-		nnotes = kept;
+		nnotes = first;
 	}
 }
 

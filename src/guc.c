@@ -74,6 +74,17 @@ guc_is_jsonb(char *value)
 }
 
 /*
+ * What history says of the writer: counted, so that who keeps it sees a change.
+ */
+uint64		idem_guc_writer_serial = 0;
+
+static void
+guc_assign_writer(const char *newval, void *extra)
+{
+	idem_guc_writer_serial++;
+}
+
+/*
  * The context is refused where it is set, since the write that would record it
  * is somebody else's code.
  */
@@ -191,13 +202,13 @@ idem_guc_define(void)
 							   "A middleware sets it to the end user of the request.",
 							   &idem_guc_actor, NULL,
 							   PGC_USERSET, GUC_NOT_IN_SAMPLE,
-							   NULL, NULL, NULL);
+							   NULL, guc_assign_writer, NULL);
 	DefineCustomStringVariable("idem.context",
 							   "What else idem.history records, as JSON.",
 							   "Empty means none.",
 							   &idem_guc_context, NULL,
 							   PGC_USERSET, GUC_NOT_IN_SAMPLE,
-							   guc_check_context, NULL, NULL);
+							   guc_check_context, guc_assign_writer, NULL);
 
 	DefineCustomIntVariable("idem.branch_ttl",
 							"How long a branch of a saga is remembered after its end.",

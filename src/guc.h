@@ -19,6 +19,7 @@ extern int	idem_guc_branch_ttl;	/* minutes */
 extern int	idem_guc_tick_row_timeout;	/* milliseconds; 0: none */
 extern char *idem_guc_actor;
 extern char *idem_guc_context;
+extern uint64 idem_guc_writer_serial;
 extern int	idem_guc_stats_max;
 extern char *idem_guc_databases;
 extern int	idem_guc_workers;

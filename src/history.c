@@ -21,6 +21,7 @@
 #include "executor/executor.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "utils/datum.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/tuplestore.h"
@@ -30,6 +31,7 @@
 #include "history.h"
 #include "rowversion.h"
 #include "taken.h"
+#include "timer.h"
 #include "writing.h"
 
 PG_FUNCTION_INFO_V1(idem_history_changed);
@@ -110,6 +112,28 @@ history_describe(History *history, TupleTableSlot *slot, const char *event,
 }
 
 /*
+ * What a trigger of a statement knows of the table.
+ */
+static History *
+history_of(IdemTaken *taken, TriggerData *trigdata, const IdemBinding *binding)
+{
+	History    *history = (History *) taken->history;
+	MemoryContext caller;
+
+	if (history != NULL)
+		return history;
+	caller = MemoryContextSwitchTo(taken->holder);
+	history = palloc(sizeof(History));
+	history_begin(history, trigdata->tg_relation, binding);
+	history->version_later = history->has_version &&
+		idem_rowversion_is_after(trigdata->tg_relation, &history->version,
+								 trigdata->tg_trigger);
+	taken->history = history;
+	MemoryContextSwitchTo(caller);
+	return history;
+}
+
+/*
  * An IdemTakenStep.
  */
 static void
@@ -117,21 +141,9 @@ history_step(IdemTaken *taken, TriggerData *trigdata,
 			 const IdemBinding *binding, const char *from, const char *to,
 			 const char *event, const IdemIntent *intent)
 {
-	History    *history = (History *) taken->history;
+	History    *history = history_of(taken, trigdata, binding);
 	IdemHistoryRow row;
 
-	if (history == NULL)
-	{
-		MemoryContext caller = MemoryContextSwitchTo(taken->holder);
-
-		history = palloc(sizeof(History));
-		history_begin(history, trigdata->tg_relation, binding);
-		history->version_later = history->has_version &&
-			idem_rowversion_is_after(trigdata->tg_relation, &history->version,
-									 trigdata->tg_trigger);
-		taken->history = history;
-		MemoryContextSwitchTo(caller);
-	}
 	history_describe(history, trigdata->tg_newslot, event, intent, &row);
 	if (history->version_later)
 		row.has_version = idem_rowversion_next(trigdata, &history->version,
@@ -141,6 +153,39 @@ history_step(IdemTaken *taken, TriggerData *trigdata,
 	idem_writing_reserve(taken->holder, RelationGetRelid(trigdata->tg_relation),
 						 binding, row.row_hash);
 	idem_history_pend(trigdata->tg_relation, binding, taken->serial, &row);
+}
+
+/*
+ * An IdemTakenKey.
+ */
+static void
+history_key_stays(IdemTaken *taken, TriggerData *trigdata,
+				  const IdemBinding *binding, TupleTableSlot *old_slot,
+				  TupleTableSlot *new_slot)
+{
+	History    *history = history_of(taken, trigdata, binding);
+	const IdemTarget *key = history->whole_key;
+	TupleDesc	desc = new_slot->tts_tupleDescriptor;
+	Datum		old_values[IDEM_TARGET_MAXKEYS];
+	Datum		new_values[IDEM_TARGET_MAXKEYS];
+	bool		same = true;
+	IdemHistoryRow from;
+	IdemHistoryRow to;
+
+	history_key_values(key, old_slot, old_values);
+	history_key_values(key, new_slot, new_values);
+	for (int i = 0; i < key->nkeys && same; i++)
+	{
+		Form_pg_attribute column = TupleDescAttr(desc, key->attnums[i] - 1);
+
+		same = datum_image_eq(old_values[i], new_values[i], column->attbyval,
+							  column->attlen);
+	}
+	if (same)
+		return;
+	history_describe(history, old_slot, NULL, NULL, &from);
+	history_describe(history, new_slot, NULL, NULL, &to);
+	idem_timers_carry(binding, &from, &to);
 }
 
 /*
@@ -321,5 +366,6 @@ idem_history_init(void)
 {
 	idem_taken_step = history_step;
 	idem_taken_row = history_row;
+	idem_taken_key = history_key_stays;
 	idem_history_pending_init();
 }

@@ -24,10 +24,12 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "miscadmin.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "guc.h"
 #include "history.h"
 
 /* in the context that it names, which is the transaction's */
@@ -37,6 +39,8 @@ typedef struct Pending
 	Oid			trigger;		/* the binding's */
 	int			nestlevel;		/* of subtransactions */
 	uint64		statement;		/* who recorded last */
+	uint64		writer_serial;	/* ... with what said of the writer */
+	Oid			role;
 	IdemHistoryWriter *writer;
 	MemoryContext context;
 	struct Pending *next;
@@ -98,6 +102,8 @@ pending_open(Relation rel, const IdemBinding *binding, uint64 statement,
 	pending->trigger = binding->trigger;
 	pending->nestlevel = nestlevel;
 	pending->statement = statement;
+	pending->writer_serial = idem_guc_writer_serial;
+	pending->role = GetUserId();
 	pending->writer = idem_history_open(idem_table_binding(table,
 														   binding->tag));
 	pending->next = pendings;
@@ -147,7 +153,10 @@ idem_history_pend(Relation rel, const IdemBinding *binding, uint64 statement,
 	Pending    *pending = pending_find(binding->trigger, InvalidOid,
 									   nestlevel);
 
-	if (pending != NULL && pending->statement != statement)
+	if (pending != NULL &&
+		(pending->statement != statement ||
+		 pending->writer_serial != idem_guc_writer_serial ||
+		 pending->role != GetUserId()))
 	{
 		pending_close(pending);
 		pending = NULL;

@@ -317,8 +317,13 @@ idem_history_pass(IdemHistoryWriter *writer, int64 row_hash)
 {
 	for (int i = 0; i < writer->n; i++)
 	{
-		if (writer->rows[i].row_hash == row_hash)
-			writer->rows[i].passed_by = GetCurrentTransactionId();
+		IdemHistoryWaiting *row = &writer->rows[i];
+
+		/* one that still counts cannot fail without the one that is at work */
+		if (row->row_hash == row_hash &&
+			!(TransactionIdIsValid(row->passed_by) &&
+			  TransactionIdIsCurrentTransactionId(row->passed_by)))
+			row->passed_by = GetCurrentTransactionId();
 	}
 }
 

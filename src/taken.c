@@ -18,6 +18,7 @@
 
 IdemTakenStep idem_taken_step = NULL;
 IdemTakenRow idem_taken_row = NULL;
+IdemTakenKey idem_taken_key = NULL;
 
 static IdemIntent *intents = NULL;
 

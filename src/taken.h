@@ -63,6 +63,13 @@ typedef void (*IdemTakenRow) (MemoryContext statement, Relation rel,
 							  const IdemIntent *intent);
 extern IdemTakenRow idem_taken_row;
 
+/* a row stays in its state, but may get another key */
+typedef void (*IdemTakenKey) (IdemTaken *taken, TriggerData *trigdata,
+							  const IdemBinding *binding,
+							  TupleTableSlot *old_slot,
+							  TupleTableSlot *new_slot);
+extern IdemTakenKey idem_taken_key;
+
 extern int	idem_taken_depth(void);
 extern void idem_taken_begin(IdemIntent *intent);
 extern void idem_taken_end(IdemIntent *intent);

@@ -9,9 +9,10 @@
  * others.  One that takes too long is cancelled (idem.tick_row_timeout).
  * The row itself is locked with SKIP LOCKED too, and its table with its
  * partitions only if they can be had at once: a ticker waits for nobody.  A row
- * that somebody is writing is looked at again next time, one of a table that is
- * locked some seconds later, so that a batch is not filled with those for as
- * long as that lasts.  What guards, triggers and foreign keys wait for is not
+ * that somebody is writing, or one of a table that is locked, is looked at again
+ * some seconds later, so that a batch is not filled with those for as long as
+ * that lasts.  The subtransaction of a row that is not fired is undone, and the
+ * row's lock with it: nobody waits for the rest of the batch.  What guards, triggers and foreign keys wait for is not
  * known before.  If that is a table, and a row's time is over, the others of
  * its table are left for some seconds, too: they would wait for the same.
  *
@@ -27,7 +28,8 @@
  * Guards, triggers and defaults of a user's table are his code.  So the row is
  * written as the table's owner, in a security-restricted context, and a table
  * of a superuser's is refused: whoever may define its machine could otherwise
- * run anything.  Roles of a rule are not asked for, since no role acts.
+ * run anything.  So is one whose owner is under its row security: rows that he
+ * does not see are not gone.  Roles of a rule are not asked for, since no role acts.
  *
  * Locks, in order: the timer; the table, ROW EXCLUSIVE; the row; its other
  * timers.  Writers lock the row before its timers; but nobody waits for a
@@ -49,6 +51,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/rls.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -68,7 +71,7 @@ PG_FUNCTION_INFO_V1(idem_tick);
 #define FIRST_DELAY		(USECS_PER_MINUTE)
 #define MAX_DOUBLINGS	6
 
-/* ... and how long where its table is locked */
+/* ... and how long where its row or table is locked */
 #define LOCKED_DELAY		(5 * USECS_PER_SEC)
 
 typedef struct Timer
@@ -86,6 +89,7 @@ typedef struct Timer
 	int32		tries;
 
 	/* what has become of it */
+	bool		done;			/* what was written stays */
 	const char *outcome;		/* NULL: nothing to tell */
 	bool		keep;			/* look at it again ... */
 	TimestampTz due;			/* ... then, if not 0 */
@@ -113,6 +117,16 @@ tick_is_there(IdemFire *fire, Datum *id)
 	idem_target_run(idem_target_plan(fire->target, "SELECT FROM", "", "", 0,
 									 NULL), id, NULL);
 	return SPI_processed > 0;
+}
+
+/*
+ * Somebody holds what it needs.
+ */
+static void
+tick_put_off(Timer *timer)
+{
+	timer->keep = true;
+	timer->due = GetCurrentTimestamp() + LOCKED_DELAY;
 }
 
 /*
@@ -160,10 +174,11 @@ tick_fire(Timer *timer, Relation rel, IdemFire *fire)
 			idem_fire_count(fire, &verdict, false);
 			idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_MOVES);
 			timer->outcome = "applied";
+			timer->done = true;
 			break;
 		case IDEM_FIRE_MISSING:
 			if (tick_is_there(fire, id))
-				timer->keep = true;
+				tick_put_off(timer);
 			else
 				timer->outcome = "missing";
 			break;
@@ -225,8 +240,7 @@ tick_handle(void *arg)
 
 	if (OidIsValid(relid) && !tick_lock(relid))
 	{
-		timer->keep = true;
-		timer->due = GetCurrentTimestamp() + LOCKED_DELAY;
+		tick_put_off(timer);
 		return;
 	}
 	rel = OidIsValid(relid) ? try_table_open(relid, NoLock) : NULL;
@@ -260,7 +274,8 @@ tick_handle(void *arg)
 			 (timer->due = idem_timer_due(rule, timer->since)) >
 			 GetCurrentTimestamp())
 		timer->keep = true;
-	else if (superuser_arg(owner))
+	else if (superuser_arg(owner) ||
+			 check_enable_rls(relid, owner, true) == RLS_ENABLED)
 	{
 		timer->outcome = "refused";
 		timer->keep = true;
@@ -273,15 +288,20 @@ tick_handle(void *arg)
 		timer->due = 0;
 		idem_catalog_become(owner, &saved);
 		if (tick_is_note(timer))
+		{
 			idem_timers_fill(rel, fire.binding, fire.machine,
 							 CStringGetTextDatum(timer->schema),
 							 CStringGetTextDatum(timer->table), timer->since);
+			timer->done = true;
+		}
 		else
 			tick_fire(timer, rel, &fire);
 		idem_catalog_restore(&saved);
 	}
 	SPI_finish();
 	table_close(rel, NoLock);
+	if (!timer->done)
+		idem_try_undo();
 }
 
 /*
@@ -349,10 +369,7 @@ tick_one(Timer *timer, int limit, List **stalled)
 	if (tick_is_note(timer))
 		limit = Min((int64) limit << Min(timer->tries, MAX_DOUBLINGS), INT_MAX);
 	if (tick_is_stalled(*stalled, timer))
-	{
-		timer->keep = true;
-		timer->due = GetCurrentTimestamp() + LOCKED_DELAY;
-	}
+		tick_put_off(timer);
 	else if (!idem_try_within(limit, tick_handle, timer, tick_tolerates))
 	{
 		idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_REFUSED);
@@ -425,12 +442,12 @@ tick_tell(ReturnSetInfo *rsinfo, const Timer *timer)
 }
 
 /*
- * Handles what is due.  How much that was, and whether rows may have got timers
- * meanwhile.
+ * Handles what is due, until that time at most, but one at least.  How much that
+ * was, and whether rows may have got timers meanwhile.
  */
 static int64
-tick_due(ReturnSetInfo *rsinfo, TimestampTz now, int64 left, bool *filled,
-		 List **stalled)
+tick_due(ReturnSetInfo *rsinfo, TimestampTz now, TimestampTz stop_at, int64 left,
+		 bool *filled, List **stalled)
 {
 	static SPIPlanPtr plan = NULL;
 	static const Oid types[] = {TIMESTAMPTZOID, INT8OID};
@@ -446,9 +463,12 @@ tick_due(ReturnSetInfo *rsinfo, TimestampTz now, int64 left, bool *filled,
 	n = SPI_processed;
 	for (uint64 i = 0; i < n; i++)
 	{
-		Timer	   *timer = palloc(sizeof(Timer));
+		Timer	   *timer;
 
+		if (i > 0 && GetCurrentTimestamp() >= stop_at)
+			return (int64) i;
 		CHECK_FOR_INTERRUPTS();
+		timer = palloc(sizeof(Timer));
 		tick_load(table->vals[i], table->tupdesc, timer);
 		tick_one(timer, idem_guc_tick_row_timeout, stalled);
 		*filled |= tick_is_note(timer);
@@ -462,31 +482,34 @@ tick_due(ReturnSetInfo *rsinfo, TimestampTz now, int64 left, bool *filled,
  * Fires what is due, and tells of it.  How much that was.
  */
 static int64
-tick_run(ReturnSetInfo *rsinfo, int64 left)
+tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	int64		n = 0;
 	bool		filled;
+	bool		in_time;
 	List	   *stalled = NIL;
 
 	SPI_connect();
 	do
 	{
-		n += tick_due(rsinfo, now, left - n, &filled, &stalled);
-	} while (filled && n < left);
+		n += tick_due(rsinfo, now, stop_at, left - n, &filled, &stalled);
+		in_time = GetCurrentTimestamp() < stop_at;
+	} while (filled && n < left && in_time);
 	SPI_finish();
 	idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_RUNS);
-	if (n < left)
+	if (n < left && in_time)
 		idem_sweep_stats_ticked(now);
 	return n;
 }
 
 /*
  * The same, but not within itself: its own locks would not keep it from the
- * timers that it is at.  Without "rsinfo" it tells of nothing.
+ * timers that it is at.  Without "rsinfo" it tells of nothing.  After "stop_at" no
+ * further row is begun with.
  */
 int64
-idem_tick_run(ReturnSetInfo *rsinfo, int64 left)
+idem_tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at)
 {
 	static bool running = false;
 	int64		n = 0;
@@ -500,7 +523,7 @@ idem_tick_run(ReturnSetInfo *rsinfo, int64 left)
 	running = true;
 	PG_TRY();
 	{
-		n = tick_run(rsinfo, left);
+		n = tick_run(rsinfo, left, stop_at);
 	}
 	PG_FINALLY();
 	{
@@ -524,6 +547,7 @@ idem_tick(PG_FUNCTION_ARGS)
 	idem_require_writable("idem_tick()");
 	InitMaterializedSRF(fcinfo, 0);
 	(void) idem_tick_run((ReturnSetInfo *) fcinfo->resultinfo,
-						 PG_ARGISNULL(0) ? PG_INT64_MAX : PG_GETARG_INT32(0));
+						 PG_ARGISNULL(0) ? PG_INT64_MAX : PG_GETARG_INT32(0),
+						 DT_NOEND);
 	PG_RETURN_NULL();
 }

@@ -7,6 +7,7 @@
 
 #include "funcapi.h"
 
-extern int64 idem_tick_run(ReturnSetInfo *rsinfo, int64 left);
+extern int64 idem_tick_run(ReturnSetInfo *rsinfo, int64 left,
+						   TimestampTz stop_at);
 
 #endif							/* IDEM_TICK_H */

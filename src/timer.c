@@ -10,21 +10,27 @@
  * by the row and the definition as they are then (tick.c).  A machine without
  * timed rules costs nothing.
  *
- * A timer that a ticker has locked is left to it: whoever takes it next finds
- * that the row has moved, and removes it.  So neither writers nor other tickers
- * wait for the end of a batch, or deadlock with it.
+ * A timer that a ticker has locked, or put off since the writer's snapshot, is left
+ * to it: whoever takes it next finds that the row has moved, and removes it.  So
+ * neither writers nor other tickers wait for the end of a batch, deadlock with it,
+ * or fail with 40001 because of it.
  *
  * Written as the owner of idem.timer.  Locks: a row's timers, after the row,
  * those only that can be had at once.
  */
 #include "postgres.h"
 
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "catalog.h"
@@ -50,16 +56,14 @@ struct IdemTimers
 	ArrayBuildState *dues;
 };
 
-static const char delete_statement[] =
-"DELETE FROM idem.timer WHERE ctid OPERATOR(pg_catalog.=) ANY (ARRAY("
+static const char find_statement[] =
 "SELECT t.ctid FROM idem.timer AS t,"
 " ROWS FROM (pg_catalog.unnest($4), pg_catalog.unnest($5)) AS k (hash, row_key)"
 " WHERE t.row_hash OPERATOR(pg_catalog.=) k.hash"
 " AND t.row_key OPERATOR(pg_catalog.@>) k.row_key"
 " AND t.table_schema OPERATOR(pg_catalog.=) $1"
 " AND t.table_name OPERATOR(pg_catalog.=) $2"
-" AND t.binding OPERATOR(pg_catalog.=) $3"
-" FOR UPDATE OF t SKIP LOCKED))";
+" AND t.binding OPERATOR(pg_catalog.=) $3";
 
 static const char insert_statement[] =
 "INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"
@@ -68,6 +72,17 @@ static const char insert_statement[] =
 " FROM ROWS FROM (pg_catalog.unnest($5), pg_catalog.unnest($6),"
 " pg_catalog.unnest($7), pg_catalog.unnest($8), pg_catalog.unnest($9),"
 " pg_catalog.unnest($10)) AS k (hash, row_key, state, event, since, due)";
+
+static const char carry_statement[] =
+"INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"
+" row_key, state, event, since, due)"
+" SELECT t.machine, $1, $2, $3, $6, $7, t.state, t.event, t.since, t.due"
+" FROM idem.timer AS t, ROWS FROM (pg_catalog.unnest($4), pg_catalog.unnest($5))"
+" AS k (hash, row_key) WHERE t.row_hash OPERATOR(pg_catalog.=) k.hash"
+" AND t.row_key OPERATOR(pg_catalog.@>) k.row_key"
+" AND t.table_schema OPERATOR(pg_catalog.=) $1"
+" AND t.table_name OPERATOR(pg_catalog.=) $2"
+" AND t.binding OPERATOR(pg_catalog.=) $3";
 
 #define TIMESTAMPTZARRAYOID	1185
 
@@ -207,15 +222,56 @@ idem_timers_execute(SPIPlanPtr *plan, const char *statement, int nargs,
 }
 
 /*
+ * The timers of rows.
+ */
+static SPITupleTable *
+timers_find(Datum *args)
+{
+	static SPIPlanPtr plan = NULL;
+	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, INT8ARRAYOID,
+	JSONBARRAYOID};
+
+	idem_timers_execute(&plan, find_statement, lengthof(types), types, args);
+	return SPI_tuptable;
+}
+
+/*
+ * Deletes what was found, but not those that somebody else is at.
+ */
+static void
+timers_delete(SPITupleTable *found)
+{
+	Relation	rel;
+	TupleTableSlot *slot;
+
+	if (found->numvals == 0)
+		return;
+	rel = table_open(idem_catalog_relation(IDEM_REL_TIMER), RowExclusiveLock);
+	slot = table_slot_create(rel, NULL);
+	for (uint64 i = 0; i < found->numvals; i++)
+	{
+		bool		isnull;
+		ItemPointer tid = (ItemPointer)
+			DatumGetPointer(SPI_getbinval(found->vals[i], found->tupdesc, 1,
+										  &isnull));
+		TM_FailureData failure;
+
+		if (table_tuple_lock(rel, tid, GetActiveSnapshot(), slot,
+							 GetCurrentCommandId(true), LockTupleExclusive,
+							 LockWaitSkip, 0, &failure) == TM_Ok)
+			simple_table_tuple_delete(rel, tid, GetActiveSnapshot());
+	}
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(rel, NoLock);
+}
+
+/*
  * Writes what was collected.
  */
 void
 idem_timers_close(IdemTimers *timers)
 {
-	static SPIPlanPtr delete_plan = NULL;
 	static SPIPlanPtr insert_plan = NULL;
-	static const Oid delete_types[] = {TEXTOID, TEXTOID, TEXTOID,
-	INT8ARRAYOID, JSONBARRAYOID};
 	static const Oid insert_types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID,
 		INT8ARRAYOID, JSONBARRAYOID, TEXTARRAYOID, TEXTARRAYOID,
 	TIMESTAMPTZARRAYOID, TIMESTAMPTZARRAYOID};
@@ -231,8 +287,7 @@ idem_timers_close(IdemTimers *timers)
 	{
 		args[3] = timers_array(timers, timers->left_hashes);
 		args[4] = timers_array(timers, timers->left_keys);
-		idem_timers_execute(&delete_plan, delete_statement,
-							lengthof(delete_types), delete_types, args);
+		timers_delete(timers_find(args));
 	}
 	if (timers->keys != NULL)
 	{
@@ -246,5 +301,42 @@ idem_timers_close(IdemTimers *timers)
 		idem_timers_execute(&insert_plan, insert_statement,
 							lengthof(insert_types), insert_types, args);
 	}
+	SPI_finish();
+}
+
+/*
+ * The row stays in its state, and gets another key.  What a ticker is at ends as
+ * one of a row that is missing.
+ */
+void
+idem_timers_carry(const IdemBinding *binding, const IdemHistoryRow *from,
+				  const IdemHistoryRow *to)
+{
+	static SPIPlanPtr plan = NULL;
+	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, INT8ARRAYOID,
+	JSONBARRAYOID, INT8OID, JSONBOID};
+	IdemTimers *timers = idem_timers_open(binding);
+	SPITupleTable *found;
+	Datum		args[7];
+	Datum		hash = Int64GetDatum(from->row_hash);
+	Datum		row_key = JsonbPGetDatum(from->row_key);
+
+	if (timers == NULL)
+		return;
+	SPI_connect();
+	args[0] = timers->schema;
+	args[1] = timers->table;
+	args[2] = CStringGetTextDatum(binding->tag);
+	args[3] = PointerGetDatum(construct_array(&hash, 1, INT8OID, sizeof(int64),
+											  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	args[4] = PointerGetDatum(construct_array(&row_key, 1, JSONBOID, -1, false,
+											  TYPALIGN_INT));
+	args[5] = Int64GetDatum(to->row_hash);
+	args[6] = JsonbPGetDatum(to->whole_key);
+	found = timers_find(args);
+	if (found->numvals > 0)
+		idem_timers_execute(&plan, carry_statement, lengthof(types), types,
+							args);
+	timers_delete(found);
 	SPI_finish();
 }

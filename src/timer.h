@@ -18,6 +18,9 @@ extern const IdemRule *idem_timer_rule(const IdemMachine *machine, int state,
 									   const char *event);
 extern TimestampTz idem_timer_due(const IdemRule *rule, TimestampTz since);
 extern void idem_timers_close(IdemTimers *timers);
+extern void idem_timers_carry(const IdemBinding *binding,
+							  const IdemHistoryRow *from,
+							  const IdemHistoryRow *to);
 extern void idem_timers_execute(SPIPlanPtr *plan, const char *statement,
 								int nargs, const Oid *types, Datum *args);
 

@@ -39,6 +39,7 @@
 
 const IdemWait idem_wait_forever = {.forever = true};
 
+static bool undo = false;
 static volatile sig_atomic_t wait_is_over = false;
 static volatile sig_atomic_t limit_is_over = false;
 static volatile sig_atomic_t limit_met_table = false;
@@ -59,8 +60,13 @@ idem_try(IdemWork work, void *arg, IdemExpected expected)
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
+		undo = false;
 		work(arg);
-		ReleaseCurrentSubTransaction();
+		if (undo)
+			RollbackAndReleaseCurrentSubTransaction();
+		else
+			ReleaseCurrentSubTransaction();
+		undo = false;
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;
 	}
@@ -82,6 +88,15 @@ idem_try(IdemWork work, void *arg, IdemExpected expected)
 	PG_END_TRY();
 
 	return done;
+}
+
+/*
+ * For work that is at its end: what it did is undone, though it did not fail.
+ */
+void
+idem_try_undo(void)
+{
+	undo = true;
 }
 
 /*

@@ -21,6 +21,7 @@ typedef void (*IdemWork) (void *arg);
 typedef bool (*IdemExpected) (const ErrorData *error);
 
 extern bool idem_try(IdemWork work, void *arg, IdemExpected expected);
+extern void idem_try_undo(void);
 extern bool idem_try_tolerates(const ErrorData *error);
 extern bool idem_wait_run(const IdemWait *wait, IdemWork work, void *arg);
 

@@ -7,7 +7,8 @@
  * database or use it as a template.  Each batch is a transaction of its own that
  * holds the lock that these commands wait for in a mode that conflicts with
  * theirs.  So they wait for the end of a batch, and the next batch, which does
- * not get the lock at once, is never begun: the worker leaves.
+ * not get the lock at once, is never begun: the worker leaves.  A batch has a budget
+ * of time, after which no further row is begun with.
  *
  * It connects as the bootstrap superuser, as background workers do, and works
  * as the owner of idem's tables, in a security-restricted context; idem_tick
@@ -134,7 +135,8 @@ worker_batch(Batch batch, int64 *n)
 		PushActiveSnapshot(GetTransactionSnapshot());
 		idem_catalog_become(idem_catalog_owner(IDEM_REL_KEY), &saved);
 		if (batch == BATCH_TICK)
-			*n = idem_tick_run(NULL, TICK_BATCH);
+			*n = idem_tick_run(NULL, TICK_BATCH,
+							   GetCurrentTimestamp() + BATCH_BUDGET);
 		else
 		{
 			/* what a crash brings back is swept again */
@@ -181,9 +183,12 @@ worker_visit(void)
 			return IDEM_VISIT_DONE;
 		if (ticking)
 		{
+			TimestampTz began_at = GetCurrentTimestamp();
+
 			if (!worker_batch(BATCH_TICK, &n))
 				return IDEM_VISIT_ASIDE;
-			ticking = n >= TICK_BATCH;
+			ticking = n >= TICK_BATCH ||
+				GetCurrentTimestamp() - began_at >= BATCH_BUDGET;
 		}
 		if (sweeping)
 		{

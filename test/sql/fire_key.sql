@@ -172,6 +172,11 @@ UPDATE fk_g SET n = 0;
 SELECT outcome FROM idem_fire_many('fk_g', ARRAY[1, 2], 'on');
 SELECT * FROM fk_g ORDER BY id;
 
+-- an empty key is none, and not the setting's
+SET idem.key = 'request';
+SELECT idem_fire('fk_g', 1, 'on', key => '');
+RESET idem.key;
+
 DROP TABLE fk_char, fk_numeric, fk_float, fk_row, fk_array, fk_p, fk_g;
 DROP FUNCTION fk_write;
 DROP TYPE fk_pair;

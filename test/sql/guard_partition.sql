@@ -163,5 +163,52 @@ SELECT idem_attach('gp', 'gp_child', 'state', accept_existing => true);
 UPDATE gp_parent SET state = 'draft' WHERE id = 3;
 SELECT idem_detach('gp_child', 'state');
 DROP TABLE gp_parent, gp_child, gp_grandchild;
+
+-- a row that leaves and does not arrive: what the same command inserts is no arrival.
+-- It leaves the one partition that is bound ...
+CREATE TABLE gp_bound (id int, state text, k int, v int, PRIMARY KEY (id, k));
+SELECT idem_attach('gp', 'gp_bound', 'state');
+CREATE TABLE gp_above (id int, state text, k int, v int, PRIMARY KEY (id, k)) PARTITION BY LIST (k);
+ALTER TABLE gp_above ATTACH PARTITION gp_bound FOR VALUES IN (1);
+CREATE TABLE gp_unbound PARTITION OF gp_above FOR VALUES IN (2);
+INSERT INTO gp_above VALUES (1, 'draft', 1);
+WITH u AS (UPDATE gp_above SET k = 2 WHERE id = 1 RETURNING id)
+	INSERT INTO gp_above SELECT 9, 'approved', 1 FROM u;
+-- ... which it may not where no row may be deleted
+ALTER TABLE gp_above DETACH PARTITION gp_bound;
+SELECT idem_detach('gp_bound', 'state'), idem_attach('gp', 'gp_bound', 'state', on_delete => 'never');
+ALTER TABLE gp_above ATTACH PARTITION gp_bound FOR VALUES IN (1);
+UPDATE gp_above SET k = 2 WHERE id = 1;
+SELECT tableoid::regclass, * FROM gp_above;
+DROP TABLE gp_above;
+-- ... a trigger suppresses the arrival
+CREATE TABLE gp_w (id int, state text, k int, v int DEFAULT 1, PRIMARY KEY (id, k)) PARTITION BY LIST (k);
+CREATE TABLE gp_w1 PARTITION OF gp_w FOR VALUES IN (1);
+CREATE TABLE gp_w2 PARTITION OF gp_w FOR VALUES IN (2);
+SELECT idem_attach('gp', 'gp_w', 'state', history => true);
+CREATE FUNCTION gp_none() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE TRIGGER none BEFORE INSERT ON gp_w2 FOR EACH ROW EXECUTE FUNCTION gp_none();
+INSERT INTO gp_w VALUES (1, 'draft', 1);
+MERGE INTO gp_w USING (VALUES (1, 'pending', 2), (7, 'approved', 1)) AS n (id, state, k) ON gp_w.id = n.id
+	WHEN MATCHED THEN UPDATE SET state = n.state, k = n.k
+	WHEN NOT MATCHED THEN INSERT VALUES (n.id, n.state, n.k);
+DROP TRIGGER none ON gp_w2;
+-- ... it arrives in an initial state
+SELECT idem_detach('gp_w', 'state'), idem_attach('gp', 'gp_w', 'state');
+UPDATE gp_w SET state = 'pending' WHERE id = 1;
+MERGE INTO gp_w USING (VALUES (1, 'draft', 2), (7, 'approved', 1)) AS n (id, state, k) ON gp_w.id = n.id
+	WHEN MATCHED THEN UPDATE SET state = n.state, k = n.k
+	WHEN NOT MATCHED THEN INSERT VALUES (n.id, n.state, n.k);
+-- and one that does arrive, beside an insert of another row
+MERGE INTO gp_w USING (VALUES (1, 'pending', 2), (7, 'draft', 1)) AS n (id, state, k) ON gp_w.id = n.id
+	WHEN MATCHED THEN UPDATE SET state = n.state, k = n.k
+	WHEN NOT MATCHED THEN INSERT VALUES (n.id, n.state, n.k);
+UPDATE gp_w SET k = 1, state = 'approved' WHERE id = 1;
+SELECT tableoid::regclass, * FROM gp_w ORDER BY id;
+DROP TABLE gp_w;
+DROP FUNCTION gp_none;
+ALTER TABLE idem.history DISABLE TRIGGER protected_row;
+DELETE FROM idem.history WHERE machine = 'gp';
+ALTER TABLE idem.history ENABLE TRIGGER protected_row;
 DELETE FROM idem.state WHERE machine = 'gp';
 DELETE FROM idem.machine WHERE name = 'gp';

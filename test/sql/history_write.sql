@@ -186,6 +186,21 @@ DROP TRIGGER "~zz" ON hw_in;
 UPDATE hw_in SET s = 'c' WHERE hw_make(id, 'DROP FUNCTION IF EXISTS hw_none');
 SELECT row_key, event, to_state FROM hw_row WHERE table_name = 'hw_in' ORDER BY seq;
 
+-- what a trigger before the row sets of the writer is the row's own
+CREATE TABLE hw_set (id int PRIMARY KEY, s text NOT NULL DEFAULT 'a', reason text);
+SELECT idem_attach('hw', 'hw_set', 's', history => true);
+CREATE FUNCTION hw_reason() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM set_config('idem.context', jsonb_build_object('reason', new.reason)::text, true), set_config('idem.actor', new.reason, true);
+	RETURN new;
+END$$;
+CREATE TRIGGER reason BEFORE UPDATE ON hw_set FOR EACH ROW EXECUTE FUNCTION hw_reason();
+INSERT INTO hw_set SELECT i, 'a', 'r' || i FROM generate_series(1, 3) AS i;
+UPDATE hw_set SET s = 'b';
+SELECT row_key, event, actor, context FROM idem.history WHERE table_name = 'hw_set' ORDER BY seq;
+DROP TABLE hw_set;
+DROP FUNCTION hw_reason;
+
 DROP VIEW hw_row;
 DROP TABLE hw_t, hw_2, hw_4, hw_8, hw_generated, hw_a, hw_z, hw_i, hw_long, hw_renamed, hw_two, hw_in;
 DROP DOMAIN hw_big;

@@ -149,6 +149,82 @@ SELECT row_key, state, tries FROM ti_timer WHERE table_name = 'ti_bad' ORDER BY 
 DROP TABLE ti_bad, ti_good;
 DROP FUNCTION ti_raise;
 
+-- a row that its table's owner does not see is not gone
+DELETE FROM idem.timer WHERE machine = 'ti';
+SET ROLE regress_idem_tick_owner;
+CREATE TABLE ti_rls (id int PRIMARY KEY, state text NOT NULL DEFAULT 'draft', n int DEFAULT 1);
+SELECT idem_attach('ti', 'ti_rls', 'state', history => true);
+INSERT INTO ti_rls VALUES (1);
+UPDATE ti_rls SET state = 'pending';
+CREATE POLICY none ON ti_rls USING (id = 0);
+ALTER TABLE ti_rls ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+RESET ROLE;
+SELECT ti_pass('35 min');
+SELECT * FROM idem_tick();
+SELECT * FROM ti_timer;
+SET ROLE regress_idem_tick_owner;
+ALTER TABLE ti_rls NO FORCE ROW LEVEL SECURITY;
+RESET ROLE;
+SELECT ti_pass('2 min');
+SELECT * FROM idem_tick();
+-- a row that gets another key takes its timers along, also into another partition
+SET ROLE regress_idem_tick_owner;
+CREATE TABLE ti_key (id int PRIMARY KEY, state text NOT NULL DEFAULT 'draft', n int DEFAULT 1);
+CREATE TABLE ti_part (id int, k int, state text NOT NULL DEFAULT 'draft', n int DEFAULT 1, PRIMARY KEY (id, k)) PARTITION BY LIST (k);
+CREATE TABLE ti_part1 PARTITION OF ti_part FOR VALUES IN (1);
+CREATE TABLE ti_part2 PARTITION OF ti_part DEFAULT;
+SELECT idem_attach('ti', 'ti_key', 'state', history => true), idem_attach('ti', 'ti_part', 'state', history => true);
+INSERT INTO ti_key VALUES (1), (2);
+INSERT INTO ti_part VALUES (1, 1), (2, 2);
+UPDATE ti_key SET state = 'pending';
+UPDATE ti_part SET state = 'pending';
+RESET ROLE;
+SELECT ti_pass('20 min');
+UPDATE ti_key SET id = 10 WHERE id = 1;
+UPDATE ti_part SET k = 2 WHERE id = 1;
+UPDATE ti_part SET k = 3 WHERE id = 2;
+SELECT * FROM ti_timer WHERE table_name ~ 'ti_(key|part)';
+SELECT ti_pass('15 min');
+SELECT * FROM idem_tick() ORDER BY table_name, row_key;
+SELECT * FROM ti_timer;
+-- a table that was dropped has left timers; the next one of its name begins anew
+SET ROLE regress_idem_tick_owner;
+DROP TABLE ti_rls, ti_key, ti_part;
+CREATE TABLE ti_key (id int PRIMARY KEY, state text NOT NULL DEFAULT 'draft', n int DEFAULT 1);
+SELECT idem_attach('ti', 'ti_key', 'state', history => true);
+INSERT INTO ti_key VALUES (1);
+UPDATE ti_key SET state = 'pending';
+RESET ROLE;
+SELECT ti_pass('20 min');
+SET ROLE regress_idem_tick_owner;
+DROP TABLE ti_key;
+CREATE TABLE ti_key (id int PRIMARY KEY, state text NOT NULL DEFAULT 'pending', n int DEFAULT 1);
+INSERT INTO ti_key VALUES (1);
+SELECT idem_attach('ti', 'ti_key', 'state', history => true);
+RESET ROLE;
+SELECT * FROM ti_timer;
+DELETE FROM idem.timer WHERE table_name = 'ti_key';
+-- a step is passed by the first that moved the row on, though a later one fails
+SET ROLE regress_idem_tick_owner;
+CREATE FUNCTION ti_on(i int) RETURNS bool LANGUAGE plpgsql AS $$
+BEGIN
+	IF i = 2 THEN
+		BEGIN UPDATE ti_key SET state = 'pending', n = 2 WHERE id = 1; EXCEPTION WHEN division_by_zero THEN NULL; END;
+		BEGIN UPDATE ti_key SET state = 'done' WHERE id = 1; PERFORM 1 / 0; EXCEPTION WHEN division_by_zero THEN NULL; END;
+	END IF;
+	RETURN true;
+END$$;
+RESET ROLE;
+INSERT INTO idem.state (machine, name) VALUES ('ti', 'queued');
+INSERT INTO idem.transition (machine, event, from_state, to_state, priority) VALUES ('ti', 'queue', 'draft', 'queued', 6), ('ti', 'take', 'queued', 'pending', 7);
+TRUNCATE ti_key;
+INSERT INTO ti_key VALUES (1, 'draft'), (2, 'draft');
+UPDATE ti_key SET state = 'queued' WHERE ti_on(id);
+SELECT * FROM ti_key ORDER BY id;
+SELECT * FROM ti_timer WHERE table_name ~ 'ti_(key|part)';
+DROP TABLE ti_key;
+DROP FUNCTION ti_on;
+
 DROP VIEW ti_timer;
 DROP TABLE ti_t, ti_p;
 DROP FUNCTION ti_pass, ti_who;

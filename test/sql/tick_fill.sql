@@ -138,7 +138,7 @@ SELECT * FROM idem_tick();
 SELECT row_key, event, tries, due > clock_timestamp() AS later FROM idem.timer WHERE table_name IN ('fi_gone', 'fi_super');
 DROP TABLE fi_super;
 
--- what the table's owner raises puts the look off, and nothing else
+-- a look that is refused, where the owner does not see all rows, is put off
 SET ROLE regress_idem_fill_owner;
 CREATE FUNCTION fi_policy() RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE 'policy'; END $$;
 CREATE TABLE fi_bad (id int PRIMARY KEY, state text, n int);
