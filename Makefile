@@ -70,7 +70,7 @@ ISOLATION = $(sort $(patsubst test/specs/%.spec,%,$(wildcard test/specs/*.spec))
 APART = settings table_changed once_table_pages race_index canonical child diagram lint export \
 	attach% define% guard% history% tick% version% token% lease% window% branch% \
 	fence_table race_branch race_define race_guard race_history% race_lease% \
-	race_tick race_token race_version race_window
+	race_tick race_token race_version race_warm race_window
 REGISTRY := $(filter-out $(APART),$(sort $(patsubst test/sql/%.sql,%,$(wildcard test/sql/*.sql))))
 REGISTRY_RACES := $(filter-out $(APART),$(sort $(patsubst test/specs/%.spec,%,$(wildcard test/specs/*.spec))))
 

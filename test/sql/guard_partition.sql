@@ -205,6 +205,18 @@ MERGE INTO gp_w USING (VALUES (1, 'pending', 2), (7, 'draft', 1)) AS n (id, stat
 	WHEN NOT MATCHED THEN INSERT VALUES (n.id, n.state, n.k);
 UPDATE gp_w SET k = 1, state = 'approved' WHERE id = 1;
 SELECT tableoid::regclass, * FROM gp_w ORDER BY id;
+-- what was decided for a row in a subtransaction that failed is not taken for it later
+UPDATE idem.state SET self = 'reenter' WHERE machine = 'gp' AND name = 'draft';
+INSERT INTO idem.transition (machine, event, from_state, to_state, priority) VALUES ('gp', 'again', 'draft', 'draft', 5);
+SELECT idem_detach('gp_w', 'state'), idem_attach('gp', 'gp_w', 'state', history => true);
+ALTER TABLE gp_w ADD CHECK (v <> 99);
+BEGIN;
+SAVEPOINT s;
+UPDATE gp_w SET state = 'draft', v = 99 WHERE id = 7;
+ROLLBACK TO s;
+UPDATE gp_w SET v = 2 WHERE id = 7;
+COMMIT;
+SELECT event FROM idem_history('gp_w', '{"id": 7, "k": 1}');
 DROP TABLE gp_w;
 DROP FUNCTION gp_none;
 ALTER TABLE idem.history DISABLE TRIGGER protected_row;

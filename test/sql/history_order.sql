@@ -342,13 +342,26 @@ UPDATE ho_proof_up SET s = 'b' WHERE id = 1;
 TRUNCATE ho_proof;
 COMMIT;
 
+-- the time is the wall clock's, also in a transaction that is older, and a timer counts from it
+CREATE TABLE ho_clock (id int PRIMARY KEY, s text);
+SELECT idem_define('hok', 'stateDiagram-v2' || E'\n [*] --> a\n a --> b : e1\n b --> c : e2 after 1 h'),
+	idem_attach('hok', 'ho_clock', 's', history => true);
+BEGIN;
+INSERT INTO ho_clock VALUES (1, 'a');
+DO $$ BEGIN WHILE clock_timestamp() < now() + '20 ms'::interval LOOP NULL; END LOOP; END $$;
+UPDATE ho_clock SET s = 'b';
+SELECT count(DISTINCT at), max(at) >= now() + '20 ms'::interval AS by_the_clock FROM idem.history WHERE machine = 'hok';
+SELECT since >= now() + '20 ms'::interval AS by_the_clock, due - since AS after FROM idem.timer WHERE machine = 'hok';
+COMMIT;
+DROP TABLE ho_clock;
+
 DROP TABLE ho_re, ho_q, ho_proof, ho_proof_up, ho_in, ho_once, ho_once_down, ho_fk, ho_state, ho_t, ho_p, ho_up, ho_root, ho_two, ho_char, ho_case, ho_num, ho_busy, ho_null, ho_seen;
 DROP FUNCTION ho_new, ho_on, ho_on_p, ho_on_statement, ho_start, ho_other, ho_move, ho_before, ho_after,
 	ho_start_of, ho_make, ho_leave;
 DROP VIEW ho_timer;
 ALTER TABLE idem.history DISABLE TRIGGER protected_row;
-DELETE FROM idem.history WHERE machine IN ('ho', 'hor');
+DELETE FROM idem.history WHERE machine IN ('ho', 'hor', 'hok');
 ALTER TABLE idem.history ENABLE TRIGGER protected_row;
-DELETE FROM idem.timer WHERE machine = 'ho';
+DELETE FROM idem.timer WHERE machine IN ('ho', 'hok');
 DELETE FROM idem.key WHERE key = 'ho-outer';
-DELETE FROM idem.machine WHERE name IN ('ho', 'hor', 'hoc');
+DELETE FROM idem.machine WHERE name IN ('ho', 'hor', 'hoc', 'hok');

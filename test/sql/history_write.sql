@@ -186,6 +186,23 @@ DROP TRIGGER "~zz" ON hw_in;
 UPDATE hw_in SET s = 'c' WHERE hw_make(id, 'DROP FUNCTION IF EXISTS hw_none');
 SELECT row_key, event, to_state FROM hw_row WHERE table_name = 'hw_in' ORDER BY seq;
 
+-- the table becomes a parent after its first row was judged and before it is written:
+-- the statement stays with the way that it began with
+CREATE TABLE hw_check (id int PRIMARY KEY, s text NOT NULL DEFAULT 'a');
+SELECT idem_attach('hw', 'hw_check', 's', history => true);
+INSERT INTO hw_check VALUES (1), (2);
+CREATE FUNCTION hw_child(i int, s text) RETURNS bool LANGUAGE plpgsql AS $$
+BEGIN
+	IF s = 'b' AND i = 1 THEN
+		CREATE TABLE hw_check_child () INHERITS (hw_check);
+	END IF;
+	RETURN true;
+END$$;
+ALTER TABLE hw_check ADD CHECK (hw_child(id, s)) NOT VALID;
+UPDATE hw_check SET s = 'b';
+SELECT row_key, event FROM hw_row WHERE table_name = 'hw_check' ORDER BY seq;
+DROP TABLE hw_check CASCADE;
+DROP FUNCTION hw_child;
 -- what a trigger before the row sets of the writer is the row's own
 CREATE TABLE hw_set (id int PRIMARY KEY, s text NOT NULL DEFAULT 'a', reason text);
 SELECT idem_attach('hw', 'hw_set', 's', history => true);

@@ -54,6 +54,17 @@ UPDATE regress_doc SET body = 's' WHERE id = 1;
 \set VERBOSITY terse
 UPDATE regress_doc SET body = 's', version = version WHERE id = 1 RETURNING version;
 UPDATE regress_doc SET body = 's', version = 9 WHERE id = 1;
+-- ... an upsert and a MERGE too, which say it in their own lists
+BEGIN;
+SAVEPOINT s;
+INSERT INTO regress_doc (id, body) VALUES (1, 'u') ON CONFLICT (id) DO UPDATE SET body = excluded.body;
+ROLLBACK TO s;
+INSERT INTO regress_doc (id, body) VALUES (1, 'u') ON CONFLICT (id) DO UPDATE SET body = excluded.body, version = regress_doc.version RETURNING body;
+MERGE INTO regress_doc AS d USING (VALUES (1, 'm')) AS n (id, body) ON d.id = n.id WHEN MATCHED THEN UPDATE SET body = n.body;
+ROLLBACK TO s;
+MERGE INTO regress_doc AS d USING (VALUES (1, 'm')) AS n (id, body) ON d.id = n.id WHEN MATCHED THEN UPDATE SET body = n.body, version = d.version;
+SELECT body FROM regress_doc WHERE id = 1;
+ROLLBACK;
 -- also where a trigger would do it for him
 CREATE FUNCTION regress_bump() RETURNS trigger LANGUAGE plpgsql AS
 	'BEGIN NEW.version := NEW.version + 1; RETURN NEW; END';

@@ -303,6 +303,16 @@ DELETE FROM idem.machine WHERE name = 'vd';
 ALTER TABLE idem.history DISABLE TRIGGER protected_row;
 DELETE FROM idem.history WHERE machine = 'vd';
 ALTER TABLE idem.history ENABLE TRIGGER protected_row;
+-- a key that others refer to
+CREATE TABLE t (id int PRIMARY KEY, u int UNIQUE, v int NOT NULL DEFAULT 1);
+CREATE TABLE referring (i int REFERENCES t, u int REFERENCES t (u) ON UPDATE CASCADE);
+SELECT idem_attach_version('t', 'v');
+INSERT INTO t VALUES (1, 10);
+INSERT INTO referring VALUES (1, 10);
+SELECT change('1', 1, '{"id": 2}');
+SELECT outcome FROM idem_update('t', 1, 1, '{"u": 20}');
+SELECT * FROM referring;
+DROP TABLE referring, t;
 -- above READ COMMITTED
 CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL DEFAULT 1);
 SELECT idem_attach_version('t', 'v');
