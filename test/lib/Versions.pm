@@ -1,7 +1,7 @@
 # Versions.pm - library and objects of different versions
 #
 # every_answer() calls each verb and fires each trigger in a database that
-# fill_former() or fill_every_kind() has made, and all_refused() expects that
+# fill_former() has made, with $more_tables, and all_refused() expects that
 # none of it is let.  server_copy() is a server whose files a test can replace,
 # as a package does, and put_version() does so.
 
@@ -18,7 +18,15 @@ use File::Path;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(@verbs @writes every_answer all_refused server_copy put_version);
+our @EXPORT = qw($more_tables @verbs @writes every_answer all_refused server_copy put_version);
+
+# Tables that they need beside those of a database of 1.0.0.
+our $more_tables = <<'EOT';
+CREATE TABLE counted (n int, v int NOT NULL DEFAULT 1);
+SELECT idem_attach_version('counted', 'v');
+INSERT INTO counted VALUES (1);
+CREATE TABLE loose (id int PRIMARY KEY, state text, v int NOT NULL DEFAULT 1, f bigint);
+EOT
 
 # One call of each verb, and one write for each trigger, as a database of 1.0.0
 # knows them.  Each would do or say something if it were let.  (What fences a

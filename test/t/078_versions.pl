@@ -37,12 +37,7 @@ sub filled
 	$node->safe_psql('postgres', "CREATE DATABASE $db OWNER $owner TEMPLATE template0");
 	run_as($node, $owner, $db, 'CREATE EXTENSION idem');
 	fill_former($node, $owner, $db, '1.0.0', 'public');
-	run_as($node, $owner, $db, <<'EOT');
-CREATE TABLE counted (n int, v int NOT NULL DEFAULT 1);
-SELECT idem_attach_version('counted', 'v');
-INSERT INTO counted VALUES (1);
-CREATE TABLE loose (id int PRIMARY KEY, state text, v int NOT NULL DEFAULT 1, f bigint);
-EOT
+	run_as($node, $owner, $db, $more_tables);
 	return;
 }
 

@@ -47,12 +47,7 @@ CREATE DATABASE other OWNER $owner TEMPLATE template0;
 EOT
 	run_as($node, $owner, 'work', 'CREATE EXTENSION idem');
 	my $filled = fill_former($node, $owner, 'work', '1.0.0', 'public');
-	run_as($node, $owner, 'work', <<'EOT');
-CREATE TABLE counted (n int, v int NOT NULL DEFAULT 1);
-SELECT idem_attach_version('counted', 'v');
-INSERT INTO counted VALUES (1);
-CREATE TABLE loose (id int PRIMARY KEY, state text, v int NOT NULL DEFAULT 1, f bigint);
-EOT
+	run_as($node, $owner, 'work', $more_tables);
 	return ($node, $filled);
 }
 
