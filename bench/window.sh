@@ -3,7 +3,9 @@
 #	  A hit on a window: of a new key, of a key with hits, and one that is refused;
 #	  against one INSERT by hand into a logged and an unlogged table with the same
 #	  primary key.  Both are one prepared statement and one commit; the hit also
-#	  answers a row.
+#	  answers a row.  First hits begin with empty tables.  Further hits begin with
+#	  20,000 keys that have one, and as many rows by hand: a table that fills up
+#	  while the round lasts would make most of them first hits.
 #
 
 sql "
@@ -18,6 +20,18 @@ sql "
 window_empty()
 {
 	sql "TRUNCATE hand_hit, hand_hit_unlogged, idem.window_hit"
+}
+
+window_fill()
+{
+	window_empty
+	sql "
+		INSERT INTO hand_hit
+			SELECT 'default', $KEY_MIN + (random() * ($KEY_MAX - $KEY_MIN))::bigint, now()
+			FROM generate_series(1, 20000);
+		INSERT INTO hand_hit_unlogged SELECT * FROM hand_hit;
+		SELECT count(*) FROM generate_series(1, 20000) AS w,
+			LATERAL idem_window(w::text, '1 ms', max => 5)" >/dev/null
 }
 
 script window_hand <<END
@@ -55,15 +69,15 @@ do
 	compare 'window: first hit of a key against an INSERT' $clients off '>= 0.90' \
 		window_hand window_new window_empty
 	compare 'window: further hits against an INSERT' $clients off '>= 0.90' \
-		window_hand window_again window_empty
+		window_hand window_again window_fill
 	compare 'window: first hit, FROM idem_window(), against an INSERT' $clients off - \
 		window_hand window_new_from window_empty
 	compare 'window: further hits, FROM idem_window(), against an INSERT' $clients off - \
-		window_hand window_again_from window_empty
+		window_hand window_again_from window_fill
 	compare 'window: first hit against an INSERT, unlogged' $clients off - \
 		window_hand_unlogged window_new window_empty
 	compare 'window: further hits against an INSERT, unlogged' $clients off - \
-		window_hand_unlogged window_again window_empty
+		window_hand_unlogged window_again window_fill
 done
 sql "
 	INSERT INTO hand_hit SELECT 'default', 'full' || i, now() FROM generate_series(1, 5) AS i;

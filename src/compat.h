@@ -131,6 +131,13 @@ typedef TU_UpdateIndexes IdemIndexesToUpdate;
 	object_ownercheck(RelationRelationId, (relid), (role))
 #endif
 
+/* 16 names a relation's file in another way */
+#if PG_VERSION_NUM < 160000
+#define IDEM_RELATION_FILE(rel)	((rel)->rd_node)
+#else
+#define IDEM_RELATION_FILE(rel)	((rel)->rd_locator)
+#endif
+
 /* 16 lets a setting be looked up */
 #if PG_VERSION_NUM < 160000
 static inline struct config_generic *

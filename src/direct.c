@@ -165,6 +165,37 @@ direct_take_row(IdemDirect *table, Datum *values, bool *nulls)
 }
 
 /*
+ * Looks for a version for us along the chain of a row's versions on one page,
+ * which is pinned in the buffer.  Keeps the pin in the read slot, with the
+ * version, or gives it back.
+ */
+static bool
+direct_take_version(IdemDirect *table, ItemPointer root, Buffer buffer,
+					bool *all_dead)
+{
+	HeapTuple	tuple =
+	&((BufferHeapTupleTableSlot *) table->read_slot)->base.tupdata;
+	ItemPointerData tid = *root;
+	bool		found;
+
+	ExecClearTuple(table->read_slot);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	found = heap_hot_search_buffer(&tid, table->rel, buffer, &table->dirty,
+								   tuple, all_dead, true);
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	if (!found)
+	{
+		ReleaseBuffer(buffer);
+		return false;
+	}
+	tuple->t_tableOid = RelationGetRelid(table->rel);
+	ExecStorePinnedBufferHeapTuple(tuple, table->read_slot, buffer);
+	table->root = *root;
+	table->root_buffer = buffer;
+	return true;
+}
+
+/*
  * The next entry of the scan whose row has a version for us, which is in the
  * read slot then.  As index_getnext_slot(), but without pruning the page each
  * time, which would be the greater part of the work where each look is followed
@@ -174,31 +205,16 @@ static bool
 direct_next(IdemDirect *table)
 {
 	IndexScanDesc scan = table->scan;
-	BufferHeapTupleTableSlot *slot =
-	(BufferHeapTupleTableSlot *) table->read_slot;
 
 	while (index_getnext_tid(scan, ForwardScanDirection) != NULL)
 	{
-		ItemPointerData tid = scan->xs_heaptid;
+		ItemPointerData root = scan->xs_heaptid;
 		Buffer		buffer = ReadBuffer(table->rel,
-										ItemPointerGetBlockNumber(&tid));
+										ItemPointerGetBlockNumber(&root));
 		bool		all_dead = false;
-		bool		found;
 
-		ExecClearTuple(table->read_slot);
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		found = heap_hot_search_buffer(&tid, table->rel, buffer,
-									   &table->dirty, &slot->base.tupdata,
-									   &all_dead, true);
-		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
-		if (found)
-		{
-			slot->base.tupdata.t_tableOid = RelationGetRelid(table->rel);
-			ExecStorePinnedBufferHeapTuple(&slot->base.tupdata,
-										   table->read_slot, buffer);
+		if (direct_take_version(table, &root, buffer, &all_dead))
 			return true;
-		}
-		ReleaseBuffer(buffer);
 		/* the next one who looks need not come here */
 		if (!scan->xactStartedInRecovery)
 			scan->kill_prior_tuple = all_dead;
@@ -293,10 +309,13 @@ idem_direct_fetch(IdemDirect *table, ItemPointer tid, Snapshot snapshot,
 }
 
 /*
- * Hints say where a session saw a row last, so that it need not descend the
- * index each time.  Only a hint: the tuple that stands there now has to be a
- * committed version (or our own) of the very row, and such a version is the
- * only one.  All hints go when "epoch" says that the table has changed.
+ * Hints say where the index had a row that a session saw, and in which buffer,
+ * so that it need not descend the index each time.  The place is that of the
+ * oldest version on the page, from which the later ones are found, whoever wrote
+ * them; it stays as long as the row does not move to another page.  Only a hint:
+ * the version found has to be a committed one (or our own) of the very row, and
+ * such a version is the only one.  All hints go when "epoch" says that the table
+ * has changed.
  */
 uint32
 idem_direct_hash(const IdemDirect *table, const Datum *key)
@@ -318,11 +337,31 @@ idem_direct_has_hint(const IdemHints *hints, uint32 hash)
 	return hints->hint[hash % IDEM_HINTS].hash == hash;
 }
 
+/*
+ * Pins the page that a row is hinted to stand on.  Our lock keeps the table
+ * from being cut shorter after the look at its length.
+ */
+static Buffer
+direct_read_hinted(IdemDirect *table, ItemPointer root, Buffer buffer)
+{
+	BlockNumber block = ItemPointerGetBlockNumber(root);
+
+	if (BufferIsValid(buffer) &&
+		ReadRecentBuffer(IDEM_RELATION_FILE(table->rel), MAIN_FORKNUM, block,
+						 buffer))
+		return buffer;
+	if (block >= RelationGetNumberOfBlocks(table->rel))
+		return InvalidBuffer;
+	return ReadBuffer(table->rel, block);
+}
+
 HeapTuple
 idem_direct_hinted(IdemDirect *table, IdemHints *hints, uint64 epoch,
 				   uint32 hash, const Datum *key, Datum *values, bool *nulls)
 {
-	ItemPointerData tid = hints->hint[hash % IDEM_HINTS].tid;
+	ItemPointerData root = hints->hint[hash % IDEM_HINTS].root;
+	Buffer		buffer = hints->hint[hash % IDEM_HINTS].buffer;
+	HeapTuple	tuple;
 
 	if (hints->epoch != epoch)
 	{
@@ -330,31 +369,35 @@ idem_direct_hinted(IdemDirect *table, IdemHints *hints, uint64 epoch,
 		hints->epoch = epoch;
 		return NULL;
 	}
-	/* our lock keeps the table from being cut shorter after this look */
-	if (!idem_direct_has_hint(hints, hash) ||
-		!ItemPointerIsValid(&tid) ||
-		ItemPointerGetBlockNumber(&tid) >=
-		RelationGetNumberOfBlocks(table->rel) ||
-		!table_tuple_fetch_row_version(table->rel, &tid, &table->dirty,
-									   table->read_slot))
+	if (!idem_direct_has_hint(hints, hash) || !ItemPointerIsValid(&root))
 		return NULL;
-	table->pending = InvalidTransactionId;
-	if (!TransactionIdIsValid(table->dirty.xmin))
-	{
-		HeapTuple	tuple = direct_take_row(table, values, nulls);
+	buffer = direct_read_hinted(table, &root, buffer);
+	if (!BufferIsValid(buffer) ||
+		!direct_take_version(table, &root, buffer, NULL))
+		return NULL;
 
-		if (direct_is_row_of(table, key, values))
-			return tuple;
+	table->pending = InvalidTransactionId;
+	if (TransactionIdIsValid(table->dirty.xmin))
+	{
+		ExecClearTuple(table->read_slot);
+		return NULL;
 	}
-	ExecClearTuple(table->read_slot);
-	return NULL;
+	tuple = direct_take_row(table, values, nulls);
+	if (!direct_is_row_of(table, key, values))
+		return NULL;
+	hints->hint[hash % IDEM_HINTS].buffer = buffer;
+	return tuple;
 }
 
+/*
+ * Notes where the row of that hash stands that was last read or written.
+ */
 void
-idem_direct_note(IdemHints *hints, uint32 hash, ItemPointer tid)
+idem_direct_note(const IdemDirect *table, IdemHints *hints, uint32 hash)
 {
 	hints->hint[hash % IDEM_HINTS].hash = hash;
-	hints->hint[hash % IDEM_HINTS].tid = *tid;
+	hints->hint[hash % IDEM_HINTS].root = table->root;
+	hints->hint[hash % IDEM_HINTS].buffer = table->root_buffer;
 }
 
 /*

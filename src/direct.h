@@ -9,6 +9,7 @@
 #include "access/htup.h"
 #include "executor/tuptable.h"
 #include "nodes/lockoptions.h"
+#include "storage/buf.h"
 #include "storage/itemptr.h"
 #include "utils/relcache.h"
 #include "utils/resowner.h"
@@ -45,6 +46,9 @@ typedef struct IdemDirect
 	uint32		token;			/* under this token, if not 0 */
 	TransactionId pending;		/* inserts this key right now, if valid */
 	uint32		pending_token;	/* and is not even sure of it, if not 0 */
+	ItemPointerData root;		/* of the row last read or written: where the
+								 * index says that it stands */
+	Buffer		root_buffer;	/* that page was in this one, if not invalid */
 } IdemDirect;
 
 /* the most key columns that a table may have */
@@ -70,8 +74,8 @@ typedef struct IdemDirectKind
  */
 #define IDEM_ENOUGH_NEW	8
 
-/* where a session saw rows last; static, hence zeroed */
-#define IDEM_HINTS		256
+/* where the index had rows that a session saw; static, hence zeroed */
+#define IDEM_HINTS		4096
 
 typedef struct IdemHints
 {
@@ -79,7 +83,8 @@ typedef struct IdemHints
 	struct
 	{
 		uint32		hash;
-		ItemPointerData tid;
+		ItemPointerData root;
+		Buffer		buffer;
 	}			hint[IDEM_HINTS];
 } IdemHints;
 
@@ -109,7 +114,8 @@ extern HeapTuple idem_direct_hinted(IdemDirect *table, IdemHints *hints,
 									uint64 epoch, uint32 hash,
 									const Datum *key, Datum *values,
 									bool *nulls);
-extern void idem_direct_note(IdemHints *hints, uint32 hash, ItemPointer tid);
+extern void idem_direct_note(const IdemDirect *table, IdemHints *hints,
+							 uint32 hash);
 extern IdemStoreResult idem_direct_wait(IdemDirect *table,
 										const IdemWait *wait);
 extern IdemStoreResult idem_direct_insert(IdemDirect *table, Datum *values,

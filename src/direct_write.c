@@ -127,11 +127,26 @@ direct_index_info(IdemDirect *table, Relation index)
 }
 
 /*
- * Gives the tuple in the slot its entry in every ready index.  With "partial",
- * false means that a unique index already had the key.
+ * What the primary key has of a row.
+ */
+static void
+direct_form_key(IdemDirect *table, const Datum *row, Datum *values, bool *nulls)
+{
+	for (int i = 0; i < table->nkeys; i++)
+	{
+		values[i] = row[table->pk->rd_index->indkey.values[i] - 1];
+		nulls[i] = false;
+	}
+}
+
+/*
+ * Gives the tuple in the slot, which has the values "row", its entry in every
+ * ready index.  With "partial", false means that a unique index already had the
+ * key.
  */
 static bool
-direct_insert_entries(IdemDirect *table, TupleTableSlot *slot, bool partial)
+direct_insert_entries(IdemDirect *table, TupleTableSlot *slot,
+					  const Datum *row, bool partial)
 {
 	ListCell   *lc;
 	bool		unique = true;
@@ -152,7 +167,10 @@ direct_insert_entries(IdemDirect *table, TupleTableSlot *slot, bool partial)
 
 			if (index->rd_index->indisunique)
 				check = partial ? UNIQUE_CHECK_PARTIAL : UNIQUE_CHECK_YES;
-			FormIndexDatum(info, slot, NULL, values, nulls);
+			if (is_pk && index->rd_index->indnatts == table->nkeys)
+				direct_form_key(table, row, values, nulls);
+			else
+				FormIndexDatum(info, slot, NULL, values, nulls);
 			/* what it returns means something only for a partial check */
 			if (!index_insert(index, values, nulls, &slot->tts_tid,
 							  table->rel, check, !partial, info) &&
@@ -191,12 +209,14 @@ idem_direct_insert(IdemDirect *table, Datum *values, bool *nulls,
 		table_tuple_insert_speculative(table->rel, slot,
 									   GetCurrentCommandId(true), 0,
 									   table->bulk, token);
-	unique = direct_insert_entries(table, slot, true);
+	unique = direct_insert_entries(table, slot, values, true);
 	table_tuple_complete_speculative(table->rel, slot, token, unique);
 	if (!unique || table->bulk == NULL)
 		idem_direct_release_token(table);
 
 	*tid = slot->tts_tid;
+	table->root = *tid;
+	table->root_buffer = InvalidBuffer;
 	ExecClearTuple(slot);
 	return unique ? IDEM_STORE_OK : IDEM_STORE_CHANGED;
 }
@@ -308,9 +328,14 @@ idem_direct_update(IdemDirect *table, ItemPointer tid, Datum *values,
 											  &lockmode, &indexes));
 	if (result == IDEM_STORE_OK)
 	{
-		if (IDEM_INDEXES_NEED_ENTRY(indexes))
-			direct_insert_entries(table, slot, false);
 		*tid = slot->tts_tid;
+		/* else the index goes on saying where the former version stood */
+		if (IDEM_INDEXES_NEED_ENTRY(indexes))
+		{
+			direct_insert_entries(table, slot, values, false);
+			table->root = *tid;
+			table->root_buffer = InvalidBuffer;
+		}
 	}
 	ExecClearTuple(slot);
 	return result;

@@ -146,7 +146,7 @@ idem_leases_read(IdemLeases *leases, text *name, bool sure, IdemLease *lease)
 		tuple = idem_direct_probe(&leases->direct, &key, sure, values, nulls);
 		if (tuple == NULL)
 			return false;
-		idem_direct_note(&hints, hash, &tuple->t_self);
+		idem_direct_note(&leases->direct, &hints, hash);
 	}
 	leases_unpack(tuple, values, nulls, lease);
 	lease->writer = leases->direct.dirty.xmax;
@@ -250,8 +250,8 @@ leases_note(IdemLeases *leases, text *name, IdemLease *lease)
 	Datum		key = PointerGetDatum(name);
 
 	lease->xmin = GetCurrentTransactionId();
-	idem_direct_note(&hints, idem_direct_hash(&leases->direct, &key),
-					 &lease->tid);
+	idem_direct_note(&leases->direct, &hints,
+					 idem_direct_hash(&leases->direct, &key));
 }
 
 /*

@@ -70,7 +70,7 @@ idem_heap_read(IdemStore *store, text *scope, text *key, bool sure,
 		if (tuple == NULL)
 			return false;
 		if (!row->nulls[IDEM_COL_FINISHED_AT])
-			idem_direct_note(&hints, hash, &tuple->t_self);
+			idem_direct_note(&store->heap, &hints, hash);
 	}
 	heap_note_place(tuple, row);
 	return true;

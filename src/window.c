@@ -320,7 +320,7 @@ window_read(IdemDirect *table, const Window *window, uint32 hash,
 	if (tuple != NULL)
 	{
 		new_in_a_row = 0;
-		idem_direct_note(&hints, hash, &tuple->t_self);
+		idem_direct_note(table, &hints, hash);
 	}
 	return tuple;
 }
@@ -371,7 +371,7 @@ window_hit(const Window *window, WindowVerdict *verdict)
 			if (tuple != NULL && verdict->allowed && later - now >= BRIEF)
 				window_restamp(&table, window, &tid, later, values, nulls,
 							   verdict);
-			idem_direct_note(&hints, hash, &tid);
+			idem_direct_note(&table, &hints, hash);
 			break;
 		}
 		if (result == IDEM_STORE_BUSY)
