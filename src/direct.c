@@ -165,23 +165,48 @@ direct_take_row(IdemDirect *table, Datum *values, bool *nulls)
 }
 
 /*
- * Looks for a version for us along the chain of a row's versions on one page,
- * which is pinned in the buffer.  Keeps the pin in the read slot, with the
- * version, or gives it back.
+ * Whether there is a version for us at a place on the page in the buffer, or
+ * none there, along the chain of versions that begins at "root" on that page.
  */
 static bool
-direct_take_version(IdemDirect *table, ItemPointer root, Buffer buffer,
-					bool *all_dead)
+direct_see_version(IdemDirect *table, ItemPointer tid, OffsetNumber root,
+				   Buffer buffer, HeapTuple tuple, bool *all_dead)
+{
+	Page		page = BufferGetPage(buffer);
+	OffsetNumber offset = ItemPointerGetOffsetNumber(tid);
+	ItemId		item = offset <= PageGetMaxOffsetNumber(page) ?
+	PageGetItemId(page, offset) : NULL;
+
+	if (offset != root && item != NULL && ItemIdIsNormal(item))
+	{
+		tuple->t_data = (HeapTupleHeader) PageGetItem(page, item);
+		tuple->t_len = ItemIdGetLength(item);
+		tuple->t_self = *tid;
+		tuple->t_tableOid = RelationGetRelid(table->rel);
+		if (HeapTupleSatisfiesVisibility(tuple, &table->dirty, buffer))
+			return true;
+	}
+	ItemPointerSetOffsetNumber(tid, root);
+	return heap_hot_search_buffer(tid, table->rel, buffer, &table->dirty,
+								  tuple, all_dead, true);
+}
+
+/*
+ * The same; what it finds is in the read slot then, with the pin on the page,
+ * which is given back where there is nothing.
+ */
+static bool
+direct_take_version(IdemDirect *table, const ItemPointerData *place,
+					OffsetNumber root, Buffer buffer, bool *all_dead)
 {
 	HeapTuple	tuple =
 	&((BufferHeapTupleTableSlot *) table->read_slot)->base.tupdata;
-	ItemPointerData tid = *root;
+	ItemPointerData tid = *place;
 	bool		found;
 
 	ExecClearTuple(table->read_slot);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	found = heap_hot_search_buffer(&tid, table->rel, buffer, &table->dirty,
-								   tuple, all_dead, true);
+	found = direct_see_version(table, &tid, root, buffer, tuple, all_dead);
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 	if (!found)
 	{
@@ -190,8 +215,9 @@ direct_take_version(IdemDirect *table, ItemPointer root, Buffer buffer,
 	}
 	tuple->t_tableOid = RelationGetRelid(table->rel);
 	ExecStorePinnedBufferHeapTuple(tuple, table->read_slot, buffer);
-	table->root = *root;
-	table->root_buffer = buffer;
+	table->place = tid;
+	table->root = root;
+	table->place_buffer = buffer;
 	return true;
 }
 
@@ -208,12 +234,14 @@ direct_next(IdemDirect *table)
 
 	while (index_getnext_tid(scan, ForwardScanDirection) != NULL)
 	{
-		ItemPointerData root = scan->xs_heaptid;
+		ItemPointerData tid = scan->xs_heaptid;
 		Buffer		buffer = ReadBuffer(table->rel,
-										ItemPointerGetBlockNumber(&root));
+										ItemPointerGetBlockNumber(&tid));
 		bool		all_dead = false;
 
-		if (direct_take_version(table, &root, buffer, &all_dead))
+		if (direct_take_version(table, &tid,
+								ItemPointerGetOffsetNumber(&tid), buffer,
+								&all_dead))
 			return true;
 		/* the next one who looks need not come here */
 		if (!scan->xactStartedInRecovery)
@@ -309,13 +337,12 @@ idem_direct_fetch(IdemDirect *table, ItemPointer tid, Snapshot snapshot,
 }
 
 /*
- * Hints say where the index had a row that a session saw, and in which buffer,
- * so that it need not descend the index each time.  The place is that of the
- * oldest version on the page, from which the later ones are found, whoever wrote
- * them; it stays as long as the row does not move to another page.  Only a hint:
- * the version found has to be a committed one (or our own) of the very row, and
- * such a version is the only one.  All hints go when "epoch" says that the table
- * has changed.
+ * Hints say where a session saw a row last, and in which buffer, so that it need
+ * not descend the index each time.  If another session has written the row since,
+ * the version is found from the one that the index knows, which stands on the same
+ * page, unless the row has moved to another.  Only a hint: what stands there now
+ * has to be a committed version (or our own) of the very row, and such a version
+ * is the only one.  All hints go when "epoch" says that the table has changed.
  */
 uint32
 idem_direct_hash(const IdemDirect *table, const Datum *key)
@@ -342,10 +369,8 @@ idem_direct_has_hint(const IdemHints *hints, uint32 hash)
  * from being cut shorter after the look at its length.
  */
 static Buffer
-direct_read_hinted(IdemDirect *table, ItemPointer root, Buffer buffer)
+direct_read_hinted(IdemDirect *table, BlockNumber block, Buffer buffer)
 {
-	BlockNumber block = ItemPointerGetBlockNumber(root);
-
 	if (BufferIsValid(buffer) &&
 		ReadRecentBuffer(IDEM_RELATION_FILE(table->rel), MAIN_FORKNUM, block,
 						 buffer))
@@ -359,7 +384,8 @@ HeapTuple
 idem_direct_hinted(IdemDirect *table, IdemHints *hints, uint64 epoch,
 				   uint32 hash, const Datum *key, Datum *values, bool *nulls)
 {
-	ItemPointerData root = hints->hint[hash % IDEM_HINTS].root;
+	ItemPointerData tid = hints->hint[hash % IDEM_HINTS].tid;
+	OffsetNumber root = hints->hint[hash % IDEM_HINTS].root;
 	Buffer		buffer = hints->hint[hash % IDEM_HINTS].buffer;
 	HeapTuple	tuple;
 
@@ -369,11 +395,11 @@ idem_direct_hinted(IdemDirect *table, IdemHints *hints, uint64 epoch,
 		hints->epoch = epoch;
 		return NULL;
 	}
-	if (!idem_direct_has_hint(hints, hash) || !ItemPointerIsValid(&root))
+	if (!idem_direct_has_hint(hints, hash) || !ItemPointerIsValid(&tid))
 		return NULL;
-	buffer = direct_read_hinted(table, &root, buffer);
+	buffer = direct_read_hinted(table, ItemPointerGetBlockNumber(&tid), buffer);
 	if (!BufferIsValid(buffer) ||
-		!direct_take_version(table, &root, buffer, NULL))
+		!direct_take_version(table, &tid, root, buffer, NULL))
 		return NULL;
 
 	table->pending = InvalidTransactionId;
@@ -385,19 +411,21 @@ idem_direct_hinted(IdemDirect *table, IdemHints *hints, uint64 epoch,
 	tuple = direct_take_row(table, values, nulls);
 	if (!direct_is_row_of(table, key, values))
 		return NULL;
-	hints->hint[hash % IDEM_HINTS].buffer = buffer;
+	idem_direct_note(table, hints, hash);
 	return tuple;
 }
 
 /*
- * Notes where the row of that hash stands that was last read or written.
+ * Notes where the row of that hash stands, which was the last to be read or
+ * written.
  */
 void
 idem_direct_note(const IdemDirect *table, IdemHints *hints, uint32 hash)
 {
 	hints->hint[hash % IDEM_HINTS].hash = hash;
+	hints->hint[hash % IDEM_HINTS].tid = table->place;
 	hints->hint[hash % IDEM_HINTS].root = table->root;
-	hints->hint[hash % IDEM_HINTS].buffer = table->root_buffer;
+	hints->hint[hash % IDEM_HINTS].buffer = table->place_buffer;
 }
 
 /*

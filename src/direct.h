@@ -46,9 +46,9 @@ typedef struct IdemDirect
 	uint32		token;			/* under this token, if not 0 */
 	TransactionId pending;		/* inserts this key right now, if valid */
 	uint32		pending_token;	/* and is not even sure of it, if not 0 */
-	ItemPointerData root;		/* of the row last read or written: where the
-								 * index says that it stands */
-	Buffer		root_buffer;	/* that page was in this one, if not invalid */
+	ItemPointerData place;		/* of the version last read or written */
+	OffsetNumber root;			/* and where on that page the index says so */
+	Buffer		place_buffer;	/* that page was in this one, if not invalid */
 } IdemDirect;
 
 /* the most key columns that a table may have */
@@ -74,7 +74,7 @@ typedef struct IdemDirectKind
  */
 #define IDEM_ENOUGH_NEW	8
 
-/* where the index had rows that a session saw; static, hence zeroed */
+/* where a session saw rows last; static, hence zeroed */
 #define IDEM_HINTS		4096
 
 typedef struct IdemHints
@@ -83,7 +83,8 @@ typedef struct IdemHints
 	struct
 	{
 		uint32		hash;
-		ItemPointerData root;
+		ItemPointerData tid;
+		OffsetNumber root;
 		Buffer		buffer;
 	}			hint[IDEM_HINTS];
 } IdemHints;

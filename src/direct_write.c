@@ -186,6 +186,17 @@ direct_insert_entries(IdemDirect *table, TupleTableSlot *slot,
 }
 
 /*
+ * The row has an index entry for this place from now on.
+ */
+static void
+direct_has_moved(IdemDirect *table, ItemPointer tid)
+{
+	table->place = *tid;
+	table->root = ItemPointerGetOffsetNumber(tid);
+	table->place_buffer = InvalidBuffer;
+}
+
+/*
  * Inserts a row of which the last probe found none, and says where it is.
  */
 IdemStoreResult
@@ -215,8 +226,7 @@ idem_direct_insert(IdemDirect *table, Datum *values, bool *nulls,
 		idem_direct_release_token(table);
 
 	*tid = slot->tts_tid;
-	table->root = *tid;
-	table->root_buffer = InvalidBuffer;
+	direct_has_moved(table, tid);
 	ExecClearTuple(slot);
 	return unique ? IDEM_STORE_OK : IDEM_STORE_CHANGED;
 }
@@ -329,12 +339,12 @@ idem_direct_update(IdemDirect *table, ItemPointer tid, Datum *values,
 	if (result == IDEM_STORE_OK)
 	{
 		*tid = slot->tts_tid;
-		/* else the index goes on saying where the former version stood */
+		table->place = *tid;
+		/* else it is on the same page, and the index need not know */
 		if (IDEM_INDEXES_NEED_ENTRY(indexes))
 		{
 			direct_insert_entries(table, slot, values, false);
-			table->root = *tid;
-			table->root_buffer = InvalidBuffer;
+			direct_has_moved(table, tid);
 		}
 	}
 	ExecClearTuple(slot);

@@ -237,9 +237,12 @@ acquire_take(IdemLeases *leases, Acquisition *a, bool there, bool grant)
 								  &a->wait);
 		if (result != IDEM_STORE_OK)
 			return result;
-		if (IsolationUsesXactSnapshot() &&
-			!idem_leases_snapshot_sees_guards(&a->lease))
-			lease_report_old_snapshot();
+		if (IsolationUsesXactSnapshot())
+		{
+			if (!idem_leases_snapshot_sees_guards(&a->lease))
+				lease_report_old_snapshot();
+			idem_leases_note_locked(&a->lease);
+		}
 		result = acquire_write(leases, a, there, grant, &idem_wait_forever);
 		if (result != IDEM_STORE_OK)
 			elog(ERROR, "lease was changed although it was locked");
@@ -260,12 +263,15 @@ acquire_take(IdemLeases *leases, Acquisition *a, bool there, bool grant)
 /*
  * One look, and if it allows one attempt.  "until" is the end of the lease of
  * another, where that is what the answer was.
+ *
+ * The clock is read before the row: if the lease had run out by then, nobody
+ * can guard it any more who is not in the row that we read.
  */
 static IdemStoreResult
 acquire_try(IdemLeases *leases, Acquisition *a, TimestampTz *until)
 {
-	bool		there = idem_leases_read(leases, a->name, false, &a->lease);
 	TimestampTz now = GetCurrentTimestamp();
+	bool		there = idem_leases_read(leases, a->name, false, &a->lease);
 	bool		held = there && !a->lease.released && a->lease.until > now;
 
 	*until = 0;

@@ -10,7 +10,8 @@
  *
  * Places of rows are remembered (see direct.c): who renews or releases finds
  * the version that he wrote without the index, however many dead versions an
- * old snapshot keeps behind it.
+ * old snapshot keeps behind it; and what another session wrote, too, as long
+ * as the row stays on its page.
  *
  * The table has to be what the script made of it.  Unlike idem.key it has no
  * second way by SQL: what a lease promises rests on row locks of exactly the
@@ -172,6 +173,72 @@ leases_snapshot_sees_xact(TransactionId xid, Snapshot snapshot)
 }
 
 /*
+ * Versions that subtransactions of ours have locked, having found that the
+ * snapshot sees their guards.  Such a lock shuts out later ones.  So where its id
+ * still stands in the tuple when the subtransaction was rolled back, nobody has
+ * guarded since.  One that locked and then failed is not here.
+ */
+typedef struct LeasesLocked
+{
+	TransactionId xid;
+	BlockNumber block;
+	uint32		offset;
+}			LeasesLocked;
+
+static HTAB *locked_versions = NULL;
+static FullTransactionId locked_by;
+
+static LeasesLocked
+leases_locked(TransactionId xid, const IdemLease *lease)
+{
+	LeasesLocked key = {
+		.xid = xid,
+		.block = ItemPointerGetBlockNumber(&lease->tid),
+		.offset = ItemPointerGetOffsetNumber(&lease->tid)
+	};
+
+	return key;
+}
+
+/*
+ * Notes that the current subtransaction has locked the version and that the
+ * snapshot sees its guards.  The notes end with the transaction.
+ */
+void
+idem_leases_note_locked(const IdemLease *lease)
+{
+	LeasesLocked key;
+	FullTransactionId top = GetTopFullTransactionId();
+
+	if (GetCurrentTransactionNestLevel() == 1)
+		return;
+	if (locked_versions == NULL || !FullTransactionIdEquals(locked_by, top))
+	{
+		HASHCTL		ctl = {
+			.keysize = sizeof(LeasesLocked),
+			.entrysize = sizeof(LeasesLocked),
+			.hcxt = TopTransactionContext
+		};
+
+		locked_versions = hash_create("idem leases locked", 16, &ctl,
+									  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+		locked_by = top;
+	}
+	key = leases_locked(GetCurrentTransactionId(), lease);
+	(void) hash_search(locked_versions, &key, HASH_ENTER, NULL);
+}
+
+static bool
+leases_locked_by_us(TransactionId xid, const IdemLease *lease)
+{
+	LeasesLocked key = leases_locked(xid, lease);
+
+	return locked_versions != NULL &&
+		FullTransactionIdEquals(locked_by, GetTopFullTransactionIdIfAny()) &&
+		hash_search(locked_versions, &key, HASH_FIND, NULL) != NULL;
+}
+
+/*
  * Whether it also sees what was committed by those who guarded the version
  * that was read, all of whom have ended by now.  Their ids stay in the tuple
  * when they end.  One that is not there any more had ended when a later one
@@ -190,7 +257,8 @@ idem_leases_snapshot_sees_guards(const IdemLease *lease)
 	if (!TransactionIdIsValid(lease->xmax))
 		return true;
 	if (!(lease->infomask & HEAP_XMAX_IS_MULTI))
-		return leases_snapshot_sees_xact(lease->xmax, snapshot);
+		return leases_snapshot_sees_xact(lease->xmax, snapshot) ||
+			leases_locked_by_us(lease->xmax, lease);
 
 	n = GetMultiXactIdMembers(lease->xmax, &members,
 							  HEAP_LOCKED_UPGRADED(lease->infomask), false);

@@ -38,6 +38,7 @@ extern bool idem_leases_read(IdemLeases *leases, text *name, bool sure,
 extern bool idem_leases_snapshot_sees(IdemLeases *leases, text *name,
 									  const IdemLease *lease);
 extern bool idem_leases_snapshot_sees_guards(const IdemLease *lease);
+extern void idem_leases_note_locked(const IdemLease *lease);
 extern bool idem_leases_snapshot_sees_fence(IdemLeases *leases, text *name,
 											const IdemLease *lease);
 extern IdemStoreResult idem_leases_wait(IdemLeases *leases,

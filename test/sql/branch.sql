@@ -60,6 +60,9 @@ SET idem.branch_ttl = '90 s';
 SELECT idem_branch('ttl', 'b', 'try'), idem_branch('ttl', 'b', 'confirm'), idem_branch('ttl', 'c', 'cancel');
 SET idem.branch_ttl = -1;
 SELECT idem_branch('ever', 'b', 'try'), idem_branch('ever', 'b', 'cancel');
+SET idem.branch_ttl = 0;
+SELECT idem_branch('none', 'b', 'try'), idem_branch('none', 'b', 'try'), idem_branch('none', 'b', 'confirm');
+SELECT idem_branch('none', 'b', 'try') AS afresh;
 RESET idem.branch_ttl;
 SELECT saga, branch, expires_at - coalesce(confirmed_at, cancelled_at) AS kept FROM idem.branch WHERE saga IN ('ttl', 'ever') ORDER BY 1, 2;
 \set VERBOSITY sqlstate

@@ -33,6 +33,20 @@ MERGE INTO job USING (VALUES (1, 11), (3, 5)) AS v (id, fence) ON job.id = v.id
 MERGE INTO job USING (VALUES (1, 13), (3, 5)) AS v (id, fence) ON job.id = v.id
 	WHEN MATCHED THEN UPDATE SET fence = v.fence, state = 'm' WHEN NOT MATCHED THEN INSERT VALUES (v.id, v.fence, 'm');
 TABLE job ORDER BY id;
+-- only a row that is there is compared with
+BEGIN;
+INSERT INTO job VALUES (1, 3, 'late') ON CONFLICT DO NOTHING;
+DELETE FROM job WHERE id = 1;
+INSERT INTO job VALUES (1, 3, 'late');
+COPY job FROM STDIN;
+4	1	copied
+\.
+CREATE TABLE heir () INHERITS (job);
+INSERT INTO heir VALUES (5, 9, 'h');
+UPDATE job SET fence = 8 WHERE id = 5;
+TABLE job ORDER BY id;
+TRUNCATE job;
+ROLLBACK;
 
 -- the way out of a refused write, and what it says
 \set VERBOSITY default
@@ -111,6 +125,16 @@ UPDATE part2 SET fence = 10;
 SELECT tableoid::regclass, id, fence, place FROM part;
 SELECT idem_attach_fence('part1', 'fence');
 SELECT idem_detach_fence('part1', 'fence');
+-- the gap: a trigger that comes later lowers the fence of a row that moves
+BEGIN;
+CREATE TRIGGER "~z" BEFORE UPDATE ON part FOR EACH ROW EXECUTE FUNCTION lower_it();
+UPDATE part SET fence = 12;
+ROLLBACK;
+BEGIN;
+CREATE TRIGGER "~z" BEFORE UPDATE ON part FOR EACH ROW EXECUTE FUNCTION lower_it();
+UPDATE part SET fence = 12, place = 1;
+SELECT tableoid::regclass, id, fence, place FROM part;
+ROLLBACK;
 SELECT idem_detach_fence('part', 'fence');
 UPDATE part SET fence = 10;
 

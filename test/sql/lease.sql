@@ -45,6 +45,8 @@ SELECT outcome FROM idem_lease_acquire('own', '1 h');
 SELECT outcome FROM idem_lease_acquire('own', '1 h', NULL, 'a');
 SELECT (idem_lease_acquire('own', '3 h', owner => 'a')).fence = :own_fence AS same;
 SELECT count(DISTINCT fence) FROM (SELECT (idem_lease_acquire('star', '1 h', owner => 'a')).*) AS s;
+-- (...).* calls once for each column: without an owner all but the first find it held
+SELECT run, outcome, fence FROM (SELECT (idem_lease_acquire('stars', '1 h')).*) AS s;
 -- a lease without owner is not found again by NULL
 SELECT outcome FROM idem_lease_acquire('nobody', '1 h');
 SELECT outcome FROM idem_lease_acquire('nobody', '1 h', owner => NULL);
@@ -264,6 +266,12 @@ ALTER TABLE idem.lease DROP CONSTRAINT lease_pkey;
 SELECT outcome FROM idem_lease_acquire('again', '1 h');
 ROLLBACK;
 SELECT outcome FROM idem_lease_acquire('again', '1 h');
+-- a column that was added stays in the way
+BEGIN;
+ALTER TABLE idem.lease ADD COLUMN more int;
+ALTER TABLE idem.lease DROP COLUMN more;
+SELECT outcome FROM idem_lease_acquire('again', '1 h');
+ROLLBACK;
 BEGIN;
 CREATE UNIQUE INDEX regress_idem_owner ON idem.lease (owner);
 SELECT outcome FROM idem_lease_acquire('another', '1 h', owner => 'me');
@@ -290,6 +298,29 @@ WHERE attrelid = 'idem.lease'::regclass AND attname = 'name';
 SELECT outcome FROM idem_lease_renew(:'long', '2 h', :fence);
 ROLLBACK;
 SELECT idem_lease_release(:'long', :fence);
+
+-- where a session saw a row last: it was swept and the place is another's, it is in
+-- another page, or the table is shorter or another
+SELECT fence FROM idem_lease_acquire('place', '1 h', owner => 'a') \gset place_
+DELETE FROM idem.lease;
+VACUUM idem.lease;
+INSERT INTO idem.lease (name, owner, fence, since, until, released) VALUES ('other', 'a', :place_fence, now(), now() + '1 h', false);
+SELECT idem_lease_release('place', :place_fence), fence = :place_fence AS others FROM idem.lease;
+SELECT run, fence > :place_fence AS greater, fence FROM idem_lease_acquire('place', '1 h', owner => 'a') \gset place_
+INSERT INTO idem.lease (name, fence, since, until, released) SELECT 'fill' || i, 0, now(), now(), true FROM generate_series(1, 1000) AS i;
+DELETE FROM idem.lease WHERE name = 'place';
+VACUUM (TRUNCATE false) idem.lease;
+INSERT INTO idem.lease (name, owner, fence, since, until, released) VALUES ('place', 'a', :place_fence, now(), now() + '1 h', false);
+SELECT idem_lease_guard('place', :place_fence);
+DELETE FROM idem.lease;
+VACUUM idem.lease;
+SELECT idem_lease_release('place', :place_fence);
+SELECT run FROM idem_lease_acquire('place', '1 h');
+VACUUM FULL idem.lease;
+SELECT run FROM idem_lease_acquire('place', '1 h');
+TRUNCATE idem.lease;
+SELECT run FROM idem_lease_acquire('place', '1 h');
+SELECT outcome FROM idem_lease_acquire('again', '1 h');
 
 -- hostile path, objects and settings
 CREATE SCHEMA regress_idem_evil;

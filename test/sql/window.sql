@@ -111,6 +111,11 @@ SELECT count(*) FROM generate_series(1, 100) AS i, LATERAL idem_window(left('man
 SELECT pg_current_xact_id_if_assigned() IS NULL AS no_xid;
 COMMIT;
 
+-- a hit for each column, and one for all rows
+SELECT allowed, count FROM (SELECT (idem_window('columns', '1 h', max => 2)).*) AS w;
+SELECT allowed, count FROM idem_window('columns', '1 h', max => 3);
+SELECT count(*), max(w.count) FROM generate_series(1, 5), LATERAL idem_window('rows', '1 h', max => 3) AS w WHERE w.allowed;
+
 -- every isolation level, and what they call read-only
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT count FROM idem_window('levels', '1 h', max => 2);

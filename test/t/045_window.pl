@@ -84,7 +84,7 @@ SELECT msg FROM verify_heapam('idem.window_hit');
 SELECT FROM bt_index_check('idem.window_hit_pkey', true) WHERE false;
 EOT
 
-# A standby has no unlogged tables, and says read-only first.
+# A standby has nothing in unlogged tables, and says read-only first.
 $node->backup('base');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($node, 'base', has_streaming => 1);
@@ -92,6 +92,9 @@ $standby->start;
 $node->wait_for_catchup($standby);
 is(errcode($standby, $db, q{SELECT idem_window('keep1', '1 h')}),
 	'25006', 'on a standby');
+$standby->promote;
+is($standby->safe_psql($db, q{SELECT allowed, count FROM idem_window('keep1', '1 h', max => 5)}),
+	't|1', 'and empty once that is promoted');
 $standby->stop;
 
 # A dump takes windows along, or leaves them.
