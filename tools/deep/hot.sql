@@ -4,6 +4,8 @@
 \set ON_ERROR_STOP 0
 SET client_min_messages = warning;
 CREATE EXTENSION idem;
+-- without caches a row may take long
+SET idem.tick_row_timeout = '10min';
 SET debug_discard_caches = :discard;
 SELECT set_config('deep.rounds', :'rounds', false);
 CREATE FUNCTION greet(who text, n int) RETURNS text LANGUAGE sql AS $$SELECT 'hello ' || who || n$$;
