@@ -51,6 +51,20 @@ act_note_one(const IdemClaim *claim, void *arg)
 }
 
 /*
+ * The claim of a call is no longer what the call made, by verbs or by SQL.
+ */
+static void
+act_report_call(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_CONFLICT),
+			 errmsg("idem claim has already ended"),
+			 errdetail("The function that was called has ended the claim of its own call."),
+			 errhint("Leave that to the call, which completes the claim with the function's result, or claim by hand with idem_claim()."),
+			 errhidestmt(true)));
+}
+
+/*
  * There is nothing to end: mostly another key or scope than was claimed, or a
  * claim that was rolled back.
  */
@@ -105,6 +119,8 @@ act_check_owner(const IdemAct *act, const IdemScope *scope,
 {
 	IdemHold	hold;
 
+	if (!known && act->function != NULL)
+		act_report_call();
 	if (!known)
 		act_report_absent(scope->name);
 
@@ -217,12 +233,7 @@ act_check_in_progress(const IdemAct *act, const IdemRow *row)
 	if (state == IDEM_IN_PROGRESS && act_is_same_claim(act, row))
 		return;
 	if (act->function != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_CONFLICT),
-				 errmsg("idem claim has already ended"),
-				 errdetail("The function that was called has ended the claim of its own call."),
-				 errhint("Leave that to the call, which completes the claim with the function's result, or claim by hand with idem_claim()."),
-				 errhidestmt(true)));
+		act_report_call();
 	if (state == IDEM_OPEN)
 		act_report_lost("The claim was retried or released before.");
 	ereport(ERROR,
@@ -479,7 +490,7 @@ act_complete_claimed(const IdemAct *act, const IdemScope *scope,
 	act_change(act, scope, GetCurrentTimestamp(), &row);
 	/* the claim's lock is still there */
 	idem_store_open(&store, NoLock);
-	done = store.direct &&
+	done = idem_store_is_latest(&store, claimed) &&
 		idem_store_update(&store, claimed, &row,
 						  &idem_wait_forever) == IDEM_STORE_OK;
 	idem_store_close(&store);

@@ -164,19 +164,19 @@ static void
 call_append_arguments(StringInfo buf, const IdemArguments *arguments,
 					  int position)
 {
-	const JsonbValue *value;
-	char		name[12];
+	const JsonbValue *value = arguments->values[position - 1];
+	const char *form = arguments->forms[position - 1];
 
-	value = arguments->values[position - 1];
 	if (value != NULL)
 	{
-		const char *form = arguments->forms[position - 1];
+		char		name[16];
+		int			len = 0;
 
 		if (buf->data[buf->len - 1] != '{')
-			appendStringInfoChar(buf, ',');
-		appendStringInfoChar(buf, '"');
-		pg_ltoa(position, name);
-		appendStringInfoString(buf, name);
+			name[len++] = ',';
+		name[len++] = '"';
+		len += pg_ltoa(position, name + len);
+		appendBinaryStringInfo(buf, name, len);
 		if (form != NULL)
 			appendStringInfoString(buf, form);
 		appendBinaryStringInfo(buf, "\":", 2);

@@ -94,6 +94,7 @@ static IdemClaim *
 claim_enter(text *scope, text *key)
 {
 	IdemName	name = {.scope = scope,.key = key};
+	uint32		hash = idem_name_hash(name);
 	ClaimEntry *entry;
 	IdemClaim  *claim;
 	bool		found;
@@ -101,7 +102,7 @@ claim_enter(text *scope, text *key)
 	if (claims == NULL)
 		claims = claimtable_create(TopTransactionContext, 8, NULL);
 
-	entry = claimtable_lookup(claims, name);
+	entry = claimtable_lookup_hash(claims, name, hash);
 	if (entry != NULL)
 		return entry->claim;
 
@@ -109,7 +110,7 @@ claim_enter(text *scope, text *key)
 	claim = MemoryContextAllocZero(TopTransactionContext, sizeof(IdemClaim));
 	claim->scope = name.scope = claim_copy_text(scope);
 	claim->key = name.key = claim_copy_text(key);
-	entry = claimtable_insert(claims, name, &found);
+	entry = claimtable_insert_hash(claims, name, hash, &found);
 	entry->claim = claim;
 	return claim;
 }

@@ -1,6 +1,15 @@
 /*
  * digest.c
- *	  SHA-256, by PostgreSQL's own.
+ *	  SHA-256, by the library that the server was built with.
+ *
+ * PostgreSQL's interface to OpenSSL 3 makes a context for each digest, and has
+ * the algorithm looked up among OpenSSL's providers each time, which is far
+ * more work than to digest a short text.  So where the server has that library,
+ * and its header is at hand, the same functions of it are called here, with
+ * algorithm and context kept for the session.  The server brings the symbols,
+ * nothing is linked.  Everywhere else PostgreSQL's interface does it.
+ *
+ * OpenSSL itself wipes the text from the context when a digest is finished.
  */
 #include "postgres.h"
 
@@ -8,6 +17,41 @@
 #include "common/sha2.h"
 
 #include "digest.h"
+
+#if defined(USE_OPENSSL) && defined(__has_include)
+#if __has_include(<openssl/evp.h>)
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#endif
+#endif
+
+#if defined(OPENSSL_VERSION_MAJOR) && OPENSSL_VERSION_MAJOR >= 3
+
+/*
+ * SHA-256 of some bytes.
+ */
+void
+idem_digest(const char *data, int len, uint8 *digest)
+{
+	static EVP_MD * algorithm = NULL;
+	static EVP_MD_CTX * context = NULL;
+
+	if (algorithm == NULL)
+		algorithm = EVP_MD_fetch(NULL, "SHA256", NULL);
+	if (context == NULL)
+		context = EVP_MD_CTX_new();
+	if (algorithm == NULL || context == NULL ||
+		EVP_DigestInit_ex2(context, algorithm, NULL) <= 0 ||
+		EVP_DigestUpdate(context, data, len) <= 0 ||
+		EVP_DigestFinal_ex(context, digest, NULL) <= 0)
+	{
+		/* nobody else should come upon them */
+		ERR_clear_error();
+		elog(ERROR, "could not compute SHA-256");
+	}
+}
+
+#else
 
 /*
  * SHA-256 of some bytes.
@@ -25,3 +69,5 @@ idem_digest(const char *data, int len, uint8 *digest)
 			 pg_cryptohash_error(ctx));
 	pg_cryptohash_free(ctx);
 }
+
+#endif

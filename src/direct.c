@@ -46,16 +46,62 @@ idem_direct_open(IdemDirect *table, Relation rel, int nkeys, LOCKMODE lockmode)
 {
 	memset(table, 0, sizeof(IdemDirect));
 	table->rel = rel;
+	table->lockmode = lockmode;
 	table->nkeys = nkeys;
 	table->context = CurrentMemoryContext;
 	table->owner = CurrentResourceOwner;
-
-	/* rd_pkindex is known once the list of indexes is */
-	if (!rel->rd_indexvalid)
-		list_free(RelationGetIndexList(rel));
-	table->pk = index_open(rel->rd_pkindex, lockmode);
-	table->read_slot = table_slot_create(rel, NULL);
 	InitDirtySnapshot(table->dirty);
+}
+
+/*
+ * The primary key's index.  Whoever knows where a row is can do without.
+ */
+Relation
+idem_direct_pk(IdemDirect *table)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+
+	if (table->pk != NULL)
+		return table->pk;
+
+	/* it outlives the subtransaction that we may be in */
+	CurrentResourceOwner = table->owner;
+	/* rd_pkindex is known once the list of indexes is */
+	if (!table->rel->rd_indexvalid)
+		list_free(RelationGetIndexList(table->rel));
+	table->pk = index_open(table->rel->rd_pkindex, table->lockmode);
+	CurrentResourceOwner = owner;
+	return table->pk;
+}
+
+/*
+ * A slot for rows of the table.
+ */
+TupleTableSlot *
+idem_direct_make_slot(IdemDirect *table, const TupleTableSlotOps * ops)
+{
+	MemoryContext caller = MemoryContextSwitchTo(table->context);
+	ResourceOwner owner = CurrentResourceOwner;
+	TupleTableSlot *slot;
+
+	/* it outlives the subtransaction that we may be in */
+	CurrentResourceOwner = table->owner;
+	slot = MakeSingleTupleTableSlot(RelationGetDescr(table->rel), ops);
+	CurrentResourceOwner = owner;
+	MemoryContextSwitchTo(caller);
+	return slot;
+}
+
+/*
+ * The slot for rows that are in a buffer.
+ */
+TupleTableSlot *
+idem_direct_read_slot(IdemDirect *table)
+{
+	if (table->read_slot == NULL)
+		table->read_slot = idem_direct_make_slot(table,
+												 table_slot_callbacks(table->rel));
+	return table->read_slot;
 }
 
 /*
@@ -72,8 +118,10 @@ idem_direct_close(IdemDirect *table)
 	list_free(table->indexes);
 	if (table->write_slot != NULL)
 		ExecDropSingleTupleTableSlot(table->write_slot);
-	ExecDropSingleTupleTableSlot(table->read_slot);
-	index_close(table->pk, NoLock);
+	if (table->read_slot != NULL)
+		ExecDropSingleTupleTableSlot(table->read_slot);
+	if (table->pk != NULL)
+		index_close(table->pk, NoLock);
 }
 
 /*
@@ -147,20 +195,20 @@ direct_equality(IdemDirect *table, int column)
 }
 
 /*
- * Copies the tuple in the slot out of its buffer and takes it apart.  The page
- * is pruned if another version of the row might not find room there.
+ * Copies the tuple out of its buffer, takes it apart, and lets the buffer go.
+ * The page is pruned if another version of the row might not find room there.
  */
 static HeapTuple
-direct_take_row(IdemDirect *table, Datum *values, bool *nulls)
+direct_take_row(IdemDirect *table, HeapTuple found, Buffer buffer,
+				Datum *values, bool *nulls)
 {
-	HeapTuple	tuple = ExecCopySlotHeapTuple(table->read_slot);
-	Buffer		buffer = ((BufferHeapTupleTableSlot *) table->read_slot)->buffer;
+	HeapTuple	tuple = heap_copytuple(found);
 
 	if (PageGetExactFreeSpace(BufferGetPage(buffer)) <
 		tuple->t_len + ROOM_TO_GROW)
 		heap_page_prune_opt(table->rel, buffer);
+	ReleaseBuffer(buffer);
 	heap_deform_tuple(tuple, RelationGetDescr(table->rel), values, nulls);
-	ExecClearTuple(table->read_slot);
 	return tuple;
 }
 
@@ -192,19 +240,17 @@ direct_see_version(IdemDirect *table, ItemPointer tid, OffsetNumber root,
 }
 
 /*
- * The same; what it finds is in the read slot then, with the pin on the page,
- * which is given back where there is nothing.
+ * The same; what it finds stays pinned, and the pin on the page is given back
+ * where there is nothing.
  */
 static bool
 direct_take_version(IdemDirect *table, const ItemPointerData *place,
-					OffsetNumber root, Buffer buffer, bool *all_dead)
+					OffsetNumber root, Buffer buffer, HeapTuple tuple,
+					bool *all_dead)
 {
-	HeapTuple	tuple =
-	&((BufferHeapTupleTableSlot *) table->read_slot)->base.tupdata;
 	ItemPointerData tid = *place;
 	bool		found;
 
-	ExecClearTuple(table->read_slot);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	found = direct_see_version(table, &tid, root, buffer, tuple, all_dead);
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
@@ -213,8 +259,6 @@ direct_take_version(IdemDirect *table, const ItemPointerData *place,
 		ReleaseBuffer(buffer);
 		return false;
 	}
-	tuple->t_tableOid = RelationGetRelid(table->rel);
-	ExecStorePinnedBufferHeapTuple(tuple, table->read_slot, buffer);
 	table->place = tid;
 	table->root = root;
 	table->place_buffer = buffer;
@@ -222,26 +266,25 @@ direct_take_version(IdemDirect *table, const ItemPointerData *place,
 }
 
 /*
- * The next entry of the scan whose row has a version for us, which is in the
- * read slot then.  As index_getnext_slot(), but without pruning the page each
- * time, which would be the greater part of the work where each look is followed
- * by an update; see direct_take_row().
+ * The next entry of the scan whose row has a version for us, and the pinned
+ * buffer that this is in.  As index_getnext_slot(), but without pruning the page
+ * each time, which would be the greater part of the work where each look is
+ * followed by an update; see direct_take_row().
  */
 static bool
-direct_next(IdemDirect *table)
+direct_next(IdemDirect *table, HeapTuple tuple, Buffer * buffer)
 {
 	IndexScanDesc scan = table->scan;
 
 	while (index_getnext_tid(scan, ForwardScanDirection) != NULL)
 	{
 		ItemPointerData tid = scan->xs_heaptid;
-		Buffer		buffer = ReadBuffer(table->rel,
-										ItemPointerGetBlockNumber(&tid));
 		bool		all_dead = false;
 
+		*buffer = ReadBuffer(table->rel, ItemPointerGetBlockNumber(&tid));
 		if (direct_take_version(table, &tid,
-								ItemPointerGetOffsetNumber(&tid), buffer,
-								&all_dead))
+								ItemPointerGetOffsetNumber(&tid), *buffer,
+								tuple, &all_dead))
 			return true;
 		/* the next one who looks need not come here */
 		if (!scan->xactStartedInRecovery)
@@ -257,13 +300,16 @@ direct_next(IdemDirect *table)
 static HeapTuple
 direct_probe(IdemDirect *table, const Datum *key, Datum *values, bool *nulls)
 {
+	Relation	pk = idem_direct_pk(table);
 	ScanKeyData skey[IDEM_DIRECT_MAX_KEYS];
 	MemoryContext caller;
+	HeapTupleData tuple;
+	Buffer		buffer;
 	bool		found = false;
 
 	for (int i = 0; i < table->nkeys; i++)
 	{
-		int			column = table->pk->rd_index->indkey.values[i] - 1;
+		int			column = pk->rd_index->indkey.values[i] - 1;
 
 		ScanKeyInit(&skey[i], i + 1, BTEqualStrategyNumber,
 					direct_equality(table, column), key[column]);
@@ -272,17 +318,18 @@ direct_probe(IdemDirect *table, const Datum *key, Datum *values, bool *nulls)
 	/* what the scan allocates on the way lives as long as the scan */
 	caller = MemoryContextSwitchTo(table->context);
 	if (table->scan == NULL)
-		table->scan = IDEM_INDEX_BEGINSCAN(table->rel, table->pk,
-										   &table->dirty, table->nkeys);
+		table->scan = IDEM_INDEX_BEGINSCAN(table->rel, pk, &table->dirty,
+										   table->nkeys);
 	index_rescan(table->scan, skey, table->nkeys, NULL, 0);
 
 	table->pending = InvalidTransactionId;
-	while (!found && direct_next(table))
+	while (!found && direct_next(table, &tuple, &buffer))
 	{
 		if (!TransactionIdIsValid(table->dirty.xmin))
 			found = true;
 		else
 		{
+			ReleaseBuffer(buffer);
 			table->pending = table->dirty.xmin;
 			table->pending_token = table->dirty.speculativeToken;
 		}
@@ -291,10 +338,7 @@ direct_probe(IdemDirect *table, const Datum *key, Datum *values, bool *nulls)
 	index_rescan(table->scan, NULL, table->nkeys, NULL, 0);
 	MemoryContextSwitchTo(caller);
 
-	if (found)
-		return direct_take_row(table, values, nulls);
-	ExecClearTuple(table->read_slot);
-	return NULL;
+	return found ? direct_take_row(table, &tuple, buffer, values, nulls) : NULL;
 }
 
 /*
@@ -326,14 +370,33 @@ HeapTuple
 idem_direct_fetch(IdemDirect *table, ItemPointer tid, Snapshot snapshot,
 				  const Datum *key, Datum *values, bool *nulls)
 {
+	HeapTupleData found;
+	Buffer		buffer;
 	HeapTuple	tuple;
 
 	table->pending = InvalidTransactionId;
-	if (!table_tuple_fetch_row_version(table->rel, tid, snapshot,
-									   table->read_slot))
+	found.t_self = *tid;
+	if (!heap_fetch(table->rel, snapshot, &found, &buffer, false))
 		return NULL;
-	tuple = direct_take_row(table, values, nulls);
+	tuple = direct_take_row(table, &found, buffer, values, nulls);
 	return direct_is_row_of(table, key, values) ? tuple : NULL;
+}
+
+/*
+ * Whether a version that this transaction wrote is still the row's latest: its
+ * own statements may have changed or deleted the row since.
+ */
+bool
+idem_direct_is_latest(IdemDirect *table, ItemPointer tid)
+{
+	HeapTupleData found;
+	Buffer		buffer;
+
+	found.t_self = *tid;
+	if (!heap_fetch(table->rel, SnapshotSelf, &found, &buffer, false))
+		return false;
+	ReleaseBuffer(buffer);
+	return true;
 }
 
 /*
@@ -387,6 +450,7 @@ idem_direct_hinted(IdemDirect *table, IdemHints *hints, uint64 epoch,
 	ItemPointerData tid = hints->hint[hash % IDEM_HINTS].tid;
 	OffsetNumber root = hints->hint[hash % IDEM_HINTS].root;
 	Buffer		buffer = hints->hint[hash % IDEM_HINTS].buffer;
+	HeapTupleData found;
 	HeapTuple	tuple;
 
 	if (hints->epoch != epoch)
@@ -399,16 +463,16 @@ idem_direct_hinted(IdemDirect *table, IdemHints *hints, uint64 epoch,
 		return NULL;
 	buffer = direct_read_hinted(table, ItemPointerGetBlockNumber(&tid), buffer);
 	if (!BufferIsValid(buffer) ||
-		!direct_take_version(table, &tid, root, buffer, NULL))
+		!direct_take_version(table, &tid, root, buffer, &found, NULL))
 		return NULL;
 
 	table->pending = InvalidTransactionId;
 	if (TransactionIdIsValid(table->dirty.xmin))
 	{
-		ExecClearTuple(table->read_slot);
+		ReleaseBuffer(buffer);
 		return NULL;
 	}
-	tuple = direct_take_row(table, values, nulls);
+	tuple = direct_take_row(table, &found, buffer, values, nulls);
 	if (!direct_is_row_of(table, key, values))
 		return NULL;
 	idem_direct_note(table, hints, hash);

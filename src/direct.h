@@ -11,6 +11,7 @@
 #include "nodes/lockoptions.h"
 #include "storage/buf.h"
 #include "storage/itemptr.h"
+#include "storage/lockdefs.h"
 #include "utils/relcache.h"
 #include "utils/resowner.h"
 #include "utils/snapshot.h"
@@ -29,13 +30,14 @@ typedef enum IdemStoreResult
 typedef struct IdemDirect
 {
 	Relation	rel;
-	Relation	pk;
+	LOCKMODE	lockmode;
+	Relation	pk;				/* once needed: idem_direct_pk() */
 	int			nkeys;			/* the table's first columns are its key */
 	MemoryContext context;		/* of what lives as long as it is open */
 	ResourceOwner owner;
 	IndexScanDesc scan;
-	TupleTableSlot *read_slot;
-	TupleTableSlot *write_slot;
+	TupleTableSlot *read_slot;	/* once needed: idem_direct_read_slot() */
+	TupleTableSlot *write_slot; /* and for writing */
 	SnapshotData dirty;
 	List	   *indexes;		/* OIDs of all indexes, once needed */
 	struct IndexInfo *pk_info;	/* of the primary key, once needed */
@@ -95,6 +97,10 @@ extern bool idem_direct_suitable(Relation rel, int natts, const Oid *types,
 extern void idem_direct_open(IdemDirect *table, Relation rel, int nkeys,
 							 LOCKMODE lockmode);
 extern void idem_direct_close(IdemDirect *table);
+extern Relation idem_direct_pk(IdemDirect *table);
+extern TupleTableSlot *idem_direct_make_slot(IdemDirect *table,
+											 const TupleTableSlotOps * ops);
+extern TupleTableSlot *idem_direct_read_slot(IdemDirect *table);
 extern void idem_direct_release_token(IdemDirect *table);
 extern void idem_direct_expect_many(IdemDirect *table);
 extern bool idem_direct_packs(IdemDirect *table, TupleTableSlot *slot);
@@ -109,6 +115,7 @@ extern HeapTuple idem_direct_probe(IdemDirect *table, const Datum *key,
 extern HeapTuple idem_direct_fetch(IdemDirect *table, ItemPointer tid,
 								   Snapshot snapshot, const Datum *key,
 								   Datum *values, bool *nulls);
+extern bool idem_direct_is_latest(IdemDirect *table, ItemPointer tid);
 extern uint32 idem_direct_hash(const IdemDirect *table, const Datum *key);
 extern bool idem_direct_has_hint(const IdemHints *hints, uint32 hash);
 extern HeapTuple idem_direct_hinted(IdemDirect *table, IdemHints *hints,

@@ -78,16 +78,7 @@ direct_form_slot(IdemDirect *table, Datum *values, bool *nulls)
 	TupleDesc	desc = RelationGetDescr(table->rel);
 
 	if (table->write_slot == NULL)
-	{
-		MemoryContext caller = MemoryContextSwitchTo(table->context);
-		ResourceOwner owner = CurrentResourceOwner;
-
-		/* it outlives the subtransaction that we may be in */
-		CurrentResourceOwner = table->owner;
-		table->write_slot = MakeSingleTupleTableSlot(desc, &TTSOpsHeapTuple);
-		CurrentResourceOwner = owner;
-		MemoryContextSwitchTo(caller);
-	}
+		table->write_slot = idem_direct_make_slot(table, &TTSOpsHeapTuple);
 	ExecStoreHeapTuple(heap_form_tuple(desc, values, nulls),
 					   table->write_slot, true);
 	return table->write_slot;
@@ -148,14 +139,15 @@ static bool
 direct_insert_entries(IdemDirect *table, TupleTableSlot *slot,
 					  const Datum *row, bool partial)
 {
+	Relation	pk = idem_direct_pk(table);
 	ListCell   *lc;
 	bool		unique = true;
 
 	foreach(lc, direct_indexes(table))
 	{
 		Oid			indexid = lfirst_oid(lc);
-		bool		is_pk = indexid == RelationGetRelid(table->pk);
-		Relation	index = is_pk ? table->pk :
+		bool		is_pk = indexid == RelationGetRelid(pk);
+		Relation	index = is_pk ? pk :
 		index_open(indexid, RowExclusiveLock);
 
 		if (index->rd_index->indisready)
@@ -244,6 +236,7 @@ static void
 direct_lock_row(void *arg)
 {
 	DirectLock *lock = (DirectLock *) arg;
+	TupleTableSlot *slot = idem_direct_read_slot(lock->table);
 	TM_FailureData failure;
 	uint8		flags = 0;
 
@@ -251,11 +244,10 @@ direct_lock_row(void *arg)
 	if (lock->mode == LockTupleKeyShare)
 		flags = TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS;
 	lock->result = table_tuple_lock(lock->table->rel, &lock->tid,
-									GetActiveSnapshot(),
-									lock->table->read_slot,
+									GetActiveSnapshot(), slot,
 									GetCurrentCommandId(true), lock->mode,
 									lock->policy, flags, &failure);
-	ExecClearTuple(lock->table->read_slot);
+	ExecClearTuple(slot);
 }
 
 static IdemStoreResult

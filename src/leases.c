@@ -91,7 +91,7 @@ void
 idem_leases_forgo(IdemLeases *leases)
 {
 	Oid			table = RelationGetRelid(leases->direct.rel);
-	Oid			index = RelationGetRelid(leases->direct.pk);
+	Oid			index = RelationGetRelid(idem_direct_pk(&leases->direct));
 
 	idem_direct_close_own(&leases->direct);
 	UnlockRelationOid(index, leases->lockmode);
@@ -281,6 +281,7 @@ idem_leases_snapshot_sees_fence(IdemLeases *leases, text *name,
 {
 	IdemDirect *direct = &leases->direct;
 	Snapshot	snapshot = GetTransactionSnapshot();
+	TupleTableSlot *slot;
 	ScanKeyData skey;
 	IndexScanDesc scan;
 	bool		sees = false;
@@ -290,24 +291,23 @@ idem_leases_snapshot_sees_fence(IdemLeases *leases, text *name,
 
 	ScanKeyInit(&skey, 1, BTEqualStrategyNumber, F_TEXTEQ,
 				PointerGetDatum(name));
-	scan = IDEM_INDEX_BEGINSCAN(direct->rel, direct->pk, SnapshotAny, 1);
+	scan = IDEM_INDEX_BEGINSCAN(direct->rel, idem_direct_pk(direct),
+								SnapshotAny, 1);
 	index_rescan(scan, &skey, 1, NULL, 0);
-	while (!sees && index_getnext_slot(scan, ForwardScanDirection,
-									   direct->read_slot))
+	slot = idem_direct_read_slot(direct);
+	while (!sees && index_getnext_slot(scan, ForwardScanDirection, slot))
 	{
-		HeapTuple	tuple = ExecFetchSlotHeapTuple(direct->read_slot, false,
-												   NULL);
+		HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
 		TransactionId xmin = HeapTupleHeaderGetXmin(tuple->t_data);
 		bool		isnull;
-		Datum		fence = slot_getattr(direct->read_slot, COL_FENCE + 1,
-										 &isnull);
+		Datum		fence = slot_getattr(slot, COL_FENCE + 1, &isnull);
 
 		sees = DatumGetInt64(fence) == lease->fence &&
 			(TransactionIdIsCurrentTransactionId(xmin) ||
 			 (!XidInMVCCSnapshot(xmin, snapshot) &&
 			  TransactionIdDidCommit(xmin)));
 	}
-	ExecClearTuple(direct->read_slot);
+	ExecClearTuple(slot);
 	index_endscan(scan);
 	return sees;
 }

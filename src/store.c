@@ -209,6 +209,16 @@ idem_store_read_at(IdemStore *store, ItemPointer tid,
 }
 
 /*
+ * Whether a row that this transaction wrote is known to be still what it wrote,
+ * so that it need not be read again.
+ */
+bool
+idem_store_is_latest(IdemStore *store, const IdemRow *row)
+{
+	return store->direct && idem_heap_is_latest(store, row);
+}
+
+/*
  * In place of a read that would have found nothing, and nobody inserting: an
  * insert finds out if that is wrong.
  */

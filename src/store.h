@@ -85,6 +85,7 @@ extern bool idem_store_read(IdemStore *store, text *scope, text *key,
 							bool sure, IdemRow *row);
 extern bool idem_store_read_at(IdemStore *store, ItemPointer tid,
 							   text *scope, text *key, IdemRow *row);
+extern bool idem_store_is_latest(IdemStore *store, const IdemRow *row);
 extern void idem_store_presume_absent(IdemStore *store);
 extern void idem_store_expect_many(IdemStore *store);
 extern bool idem_store_snapshot_sees(IdemStore *store, const IdemRow *row);
@@ -108,6 +109,7 @@ extern bool idem_heap_read(IdemStore *store, text *scope, text *key,
 						   bool sure, IdemRow *row);
 extern bool idem_heap_read_at(IdemStore *store, ItemPointer tid,
 							  text *scope, text *key, IdemRow *row);
+extern bool idem_heap_is_latest(IdemStore *store, const IdemRow *row);
 extern bool idem_heap_snapshot_sees(const IdemRow *row);
 extern IdemStoreResult idem_heap_insert(IdemStore *store, IdemRow *row,
 										const IdemWait *wait);

@@ -94,6 +94,18 @@ idem_heap_read_at(IdemStore *store, ItemPointer tid,
 }
 
 /*
+ * See idem_store_is_latest().
+ */
+bool
+idem_heap_is_latest(IdemStore *store, const IdemRow *row)
+{
+	ItemPointerData tid = row->tid;
+
+	return ItemPointerIsValid(&tid) &&
+		idem_direct_is_latest(&store->heap, &tid);
+}
+
+/*
  * See idem_store_snapshot_sees().
  */
 bool

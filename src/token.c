@@ -235,7 +235,7 @@ token_open_subject_index(IdemDirect *table)
 		Relation	index;
 		Form_pg_index form;
 
-		if (lfirst_oid(lc) == RelationGetRelid(table->pk))
+		if (lfirst_oid(lc) == RelationGetRelid(idem_direct_pk(table)))
 			continue;
 		index = index_open(lfirst_oid(lc), AccessShareLock);
 		form = index->rd_index;
@@ -302,6 +302,7 @@ token_mark_ends(TupleTableSlot *slot, const TokenRow *row)
 static bool
 token_is_replaced(IdemDirect *table, const TokenRow *row)
 {
+	TupleTableSlot *slot = idem_direct_read_slot(table);
 	Relation	index;
 	IndexScanDesc scan;
 	ScanKeyData skey[3];
@@ -318,15 +319,14 @@ token_is_replaced(IdemDirect *table, const TokenRow *row)
 	{
 		CHECK_FOR_INTERRUPTS();
 		before = idem_direct_completions();
-		while (!found && index_getnext_slot(scan, ForwardScanDirection,
-											table->read_slot))
+		while (!found && index_getnext_slot(scan, ForwardScanDirection, slot))
 			found = !TransactionIdIsValid(table->dirty.xmin) &&
-				token_mark_ends(table->read_slot, row);
+				token_mark_ends(slot, row);
 		if (found || idem_direct_completions() == before)
 			break;
 		index_rescan(scan, skey, 3, NULL, 0);
 	}
-	ExecClearTuple(table->read_slot);
+	ExecClearTuple(slot);
 	index_endscan(scan);
 	index_close(index, NoLock);
 	return found;
@@ -492,6 +492,7 @@ token_time_after(IdemDirect *table, const TokenBinding *binding,
 				 bool replace, TimestampTz now)
 {
 	Relation	index = token_open_subject_index(table);
+	TupleTableSlot *slot = idem_direct_read_slot(table);
 	Datum		since = TimestampTzGetDatum(now);
 	ScanKeyData skey[3];
 	IndexScanDesc scan = token_begin_scan(table, index,
@@ -499,16 +500,15 @@ token_time_after(IdemDirect *table, const TokenBinding *binding,
 										  PointerGetDatum(binding->subject),
 										  replace ? NULL : &since, skey);
 
-	while (index_getnext_slot(scan, ForwardScanDirection, table->read_slot))
+	while (index_getnext_slot(scan, ForwardScanDirection, slot))
 	{
 		bool		isnull;
-		Datum		created = slot_getattr(table->read_slot,
-										   COL_CREATED_AT + 1, &isnull);
+		Datum		created = slot_getattr(slot, COL_CREATED_AT + 1, &isnull);
 
 		if (now <= DatumGetTimestampTz(created))
 			now = DatumGetTimestampTz(created) + 1;
 	}
-	ExecClearTuple(table->read_slot);
+	ExecClearTuple(slot);
 	index_endscan(scan);
 	index_close(index, NoLock);
 	return now;

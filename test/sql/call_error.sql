@@ -278,6 +278,34 @@ SELECT count(*) FROM idem_lookup('own');
 SELECT idem_call('own', 'ends(text)', '["same"]'), idem_call('own', 'ends(text)', '["same"]');
 \set VERBOSITY terse
 
+-- the same by SQL, as only idem.key's owner can: the call completes what is still
+-- its own claim, and nothing else
+RESET ROLE;
+CREATE FUNCTION alters(statement text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO regress_call.work VALUES ('alters');
+	EXECUTE statement;
+	RETURN statement;
+END $$;
+DELETE FROM idem.key WHERE key = 'own';
+\set VERBOSITY default
+SELECT idem_call('own', 'alters(text)', '["DELETE FROM idem.key WHERE key = ''own''"]');
+\set VERBOSITY sqlstate
+SELECT idem_call('own', 'alters(text)', '["UPDATE idem.key SET key = ''other'' WHERE key = ''own''"]');
+SELECT idem_call('own', 'alters(text)', '["UPDATE idem.key SET state = ''completed'' WHERE key = ''own''"]');
+SELECT idem_call('own', 'alters(text)', '["UPDATE idem.key SET fingerprint = NULL WHERE key = ''own''"]');
+SELECT idem_call('own', 'alters(text)', '["TRUNCATE idem.key"]');
+SELECT count(*) FROM idem.key WHERE key IN ('own', 'other');
+SELECT count(*) FROM work WHERE what = 'alters';
+SELECT idem_call('own1', 'alters(text)', '["UPDATE idem.key SET step = ''x'' WHERE key = ''own1''"]');
+SELECT idem_call('own2', 'alters(text)', '["UPDATE idem.key SET key = key WHERE key = ''own2''"]');
+SELECT idem_call('own3', 'alters(text)', '["SELECT FROM idem.key WHERE key = ''own3'' FOR UPDATE"]');
+SELECT idem_call('own4', 'alters(text)', '["DO $x$ BEGIN DELETE FROM idem.key WHERE key = ''own4''; RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN END $x$"]');
+SELECT key, state, step, finished_at IS NOT NULL AS finished FROM idem.key WHERE key ~ '^own\d' ORDER BY key;
+SELECT count(*) FROM work WHERE what = 'alters';
+SET ROLE regress_idem_caller;
+\set VERBOSITY terse
+
 -- thousands of calls that fail in one transaction: no memory of them is left
 CREATE FUNCTION fails_late() RETURNS int LANGUAGE plpgsql AS 'BEGIN RAISE ''late''; END';
 BEGIN;
