@@ -55,7 +55,8 @@ compare 'idem_call in autocommit against the bare call, sync on' 16 on - \
 compare 'idem_call against five statements by hand, sync on' 16 on - \
 	call_hand call_idem tables_empty
 
-# Replay, against a SELECT of the stored response by primary key.
+# Replay, against a SELECT of the stored response by primary key, and of how long it
+# is good.  That does not compare the request, as the call does.
 keys=100000
 sql "
 	TRUNCATE hand, idem.key;

@@ -33,8 +33,8 @@
 void
 idem_digest(const char *data, int len, uint8 *digest)
 {
-	static EVP_MD * algorithm = NULL;
-	static EVP_MD_CTX * context = NULL;
+	static EVP_MD *algorithm = NULL;
+	static EVP_MD_CTX *context = NULL;
 
 	if (algorithm == NULL)
 		algorithm = EVP_MD_fetch(NULL, "SHA256", NULL);

@@ -78,7 +78,7 @@ idem_direct_pk(IdemDirect *table)
  * A slot for rows of the table.
  */
 TupleTableSlot *
-idem_direct_make_slot(IdemDirect *table, const TupleTableSlotOps * ops)
+idem_direct_make_slot(IdemDirect *table, const TupleTableSlotOps *ops)
 {
 	MemoryContext caller = MemoryContextSwitchTo(table->context);
 	ResourceOwner owner = CurrentResourceOwner;
@@ -272,7 +272,7 @@ direct_take_version(IdemDirect *table, const ItemPointerData *place,
  * followed by an update; see direct_take_row().
  */
 static bool
-direct_next(IdemDirect *table, HeapTuple tuple, Buffer * buffer)
+direct_next(IdemDirect *table, HeapTuple tuple, Buffer *buffer)
 {
 	IndexScanDesc scan = table->scan;
 

@@ -99,7 +99,7 @@ extern void idem_direct_open(IdemDirect *table, Relation rel, int nkeys,
 extern void idem_direct_close(IdemDirect *table);
 extern Relation idem_direct_pk(IdemDirect *table);
 extern TupleTableSlot *idem_direct_make_slot(IdemDirect *table,
-											 const TupleTableSlotOps * ops);
+											 const TupleTableSlotOps *ops);
 extern TupleTableSlot *idem_direct_read_slot(IdemDirect *table);
 extern void idem_direct_release_token(IdemDirect *table);
 extern void idem_direct_expect_many(IdemDirect *table);

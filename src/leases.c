@@ -91,10 +91,12 @@ void
 idem_leases_forgo(IdemLeases *leases)
 {
 	Oid			table = RelationGetRelid(leases->direct.rel);
-	Oid			index = RelationGetRelid(idem_direct_pk(&leases->direct));
+	Relation	pk = leases->direct.pk;
+	Oid			index = pk != NULL ? RelationGetRelid(pk) : InvalidOid;
 
 	idem_direct_close_own(&leases->direct);
-	UnlockRelationOid(index, leases->lockmode);
+	if (OidIsValid(index))
+		UnlockRelationOid(index, leases->lockmode);
 	UnlockRelationOid(table, leases->lockmode);
 }
 

@@ -167,13 +167,53 @@ BEGIN;
 SELECT idem_call('read 2', 'read_only()'), current_setting('transaction_read_only');
 COMMIT;
 
+-- schema and argument types are part of what was called
+CREATE FUNCTION one_name(a int) RETURNS text LANGUAGE sql AS $$SELECT 'int'$$;
+CREATE FUNCTION one_name(a bigint) RETURNS text LANGUAGE sql AS $$SELECT 'bigint'$$;
+RESET ROLE;
+CREATE SCHEMA regress_call_other AUTHORIZATION regress_idem_caller;
+SET ROLE regress_idem_caller;
+CREATE FUNCTION regress_call_other.one_name(a int) RETURNS text LANGUAGE sql AS $$SELECT 'other'$$;
+SELECT idem_call('name', 'one_name(int)', '[1]');
+DO $$
+DECLARE
+	signature text;
+	code text;
+	detail text;
+BEGIN
+	FOREACH signature IN ARRAY '{one_name(bigint),regress_call_other.one_name(int)}'::text[] LOOP
+		BEGIN
+			PERFORM idem_call('name', signature::regprocedure, '[1]');
+		EXCEPTION WHEN OTHERS THEN
+			GET STACKED DIAGNOSTICS code = RETURNED_SQLSTATE, detail = PG_EXCEPTION_DETAIL;
+			RAISE INFO '% %', code, detail;
+		END;
+	END LOOP;
+END $$;
+SELECT idem_call('name', 'one_name(int)', '[1]'), idem_call('name 2', 'one_name(bigint)', '[1]'), idem_call('name 3', 'regress_call_other.one_name(int)', '[1]');
+-- ... and so the name alone does not do
+SELECT idem_call('name', 'regress_call_other.one_name', '[1]');
+
+-- a sequence does not roll back: a call that failed draws again, a replay does not
+CREATE SEQUENCE number;
+CREATE FUNCTION draws(fail boolean) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	drawn bigint = nextval('number');
+BEGIN
+	IF fail THEN RAISE 'no'; END IF;
+	RETURN drawn;
+END $$;
+SELECT idem_call('draw', 'draws(boolean)', '[true]');
+SELECT idem_call('draw', 'draws(boolean)', '[false]');
+SELECT idem_call('draw', 'draws(boolean)', '[false]'), last_value FROM number;
+
 -- ttl
 SELECT idem_call('ttl', 'plain()', ttl => '2 days');
 RESET ROLE;
 SELECT key, expires_at - finished_at AS kept FROM idem.key WHERE key IN ('ttl', 'n1') ORDER BY key;
 
 SET client_min_messages = warning;
-DROP SCHEMA regress_call CASCADE;
+DROP SCHEMA regress_call, regress_call_other CASCADE;
 SELECT idem_revoke('regress_idem_caller');
 REVOKE ALL ON SCHEMA public FROM regress_idem_caller;
 DROP ROLE regress_idem_caller;
