@@ -97,12 +97,11 @@ ROLLBACK;}) =~ s/\n/ /gr,
 }
 
 # A notification is sent once per run, not by a replay, nor where the call failed.
-each_access(
-	$node,
-	sub {
-		my ($db) = @_;
+foreach my $access (accesses())
+{
+	my $db = idem_database($node, "told_$access", $access);
 
-		$node->safe_psql($db, <<'EOT');
+	$node->safe_psql($db, <<'EOT');
 CREATE FUNCTION tells(fail boolean) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM pg_notify('told', idem_key());
@@ -110,16 +109,17 @@ BEGIN
 	RETURN 'told';
 END $$;
 EOT
-		my $told = sub {
-			my ($fail) = @_;
-			my $call = "SELECT idem_call('tell', 'tells(boolean)', '[$fail]');\n";
-			$node->psql($db, "LISTEN told;\n$call$call", stdout => \my $out, on_error_stop => 0);
-			return scalar(() = $out =~ /Asynchronous notification "told"/g);
-		};
-		is($told->('true'), 0, 'a call that fails sends no notification');
-		is($told->('false'), 1, 'a call and its replay send one');
-		is($told->('false'), 0, 'replays send none');
-	});
+	my $told = sub {
+		my ($fail) = @_;
+		my $call = "SELECT idem_call('tell', 'tells(boolean)', '[$fail]');\n";
+
+		$node->psql($db, "LISTEN told;\n$call$call", stdout => \my $out, on_error_stop => 0);
+		return scalar(() = $out =~ /Asynchronous notification "told"/g);
+	};
+	is($told->('true'), 0, "a call that fails sends no notification ($access)");
+	is($told->('false'), 1, "a call and its replay send one ($access)");
+	is($told->('false'), 0, "replays send none ($access)");
+}
 
 # Dump and restore: twins and what they recorded.
 my $replays = <<'EOT';
