@@ -103,7 +103,7 @@ EOT
 $node->restart;
 my $rounds = 0;
 my $n = audit('restart');
-while ($n < $goal && $rounds++ < 20)
+while ($n < $goal && $rounds++ < 100)
 {
 	my ($rc, $out, $err) = bench_finish(load(5));
 	is($rc, 0, 'load') or diag($err);
