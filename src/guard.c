@@ -73,6 +73,15 @@ guard_begin(FunctionCallInfo fcinfo)
 						trigdata->tg_trigger->tgname),
 				 errhint("Make it with idem_attach().")));
 
+	/* ALTER TABLE ... ATTACH PARTITION gives such a one the triggers too */
+	if (rel->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("rows of foreign table \"%s\" cannot be guarded",
+						RelationGetRelationName(rel)),
+				 errhint("Detach it from the partitioned table, which is bound to a machine."),
+				 errtable(rel),
+				 errhidestmt(true)));
 	idem_machine_accept();
 	table = idem_table_get(rel, holder);
 	binding = idem_table_binding(table,

@@ -77,6 +77,15 @@ move_at(int depth, const IdemBinding *binding, bool create)
 	return move;
 }
 
+static void
+move_forget(GuardMove *move)
+{
+	heap_freetuple(move->row);
+	if (move->decided && move->decision.image != NULL)
+		heap_freetuple(move->decision.image);
+	move->filled = false;
+}
+
 /*
  * Whether a row has moved between partitions in this transaction.
  */
@@ -169,8 +178,7 @@ idem_guard_leave(IdemGuardCall * call, TriggerData *trigdata)
 		return false;
 	move = move_at(call->depth, binding, true);
 	if (move->filled)
-		heap_freetuple(move->row);
-	move->filled = false;
+		move_forget(move);
 	former = MemoryContextSwitchTo(TopTransactionContext);
 	if (move->relid != call->judge->relid ||
 		move->command != HeapTupleHeaderGetCmax(old_tuple->t_data))
@@ -218,7 +226,6 @@ move_arrive(IdemGuardCall * call, TriggerData *trigdata, GuardMove *move)
 					  trigdata->tg_trigslot))
 	{
 		table_close(source, NoLock);
-		heap_freetuple(move->row);
 		return false;
 	}
 	old_slot = MakeSingleTupleTableSlot(RelationGetDescr(rel),
@@ -238,7 +245,6 @@ move_arrive(IdemGuardCall * call, TriggerData *trigdata, GuardMove *move)
 
 	ExecDropSingleTupleTableSlot(old_slot);
 	table_close(source, NoLock);
-	heap_freetuple(move->row);
 	return true;
 }
 
@@ -249,6 +255,8 @@ bool
 idem_guard_arrive(IdemGuardCall * call, TriggerData *trigdata)
 {
 	GuardMove  *move;
+	GuardMove	arrived;
+	bool		same;
 
 	if (moves == NULL || !trigdata->tg_relation->rd_rel->relispartition)
 		return false;
@@ -256,8 +264,14 @@ idem_guard_arrive(IdemGuardCall * call, TriggerData *trigdata)
 	if (move == NULL || !move->filled ||
 		HeapTupleHeaderGetCmin(trigdata->tg_trigtuple->t_data) != move->command)
 		return false;
+	/* a guard's function may move another row */
+	arrived = *move;
+	arrived.identity = bms_copy(move->identity);
 	move->filled = false;
-	return move_arrive(call, trigdata, move);
+	same = move_arrive(call, trigdata, &arrived);
+	move_forget(&arrived);
+	bms_free(arrived.identity);
+	return same;
 }
 
 static void

@@ -82,6 +82,8 @@ extern void idem_target_run(struct _SPI_plan *plan, Datum *values,
 extern void idem_target_take_id(const IdemTarget *target,
 								FunctionCallInfo fcinfo, int argno,
 								Datum *values);
+extern void idem_target_read(const IdemTarget *target, Jsonb *key,
+							 Datum *values);
 extern void idem_target_convert(const IdemTarget *target, Datum id, Oid type,
 								Datum *values);
 extern Jsonb *idem_target_print(const IdemTarget *target,

@@ -218,6 +218,15 @@ target_from_integer(const IdemTarget *target, Datum id, Oid type,
 }
 
 /*
+ * The key's values from a key as idem_target_print() prints it.
+ */
+void
+idem_target_read(const IdemTarget *target, Jsonb *key, Datum *values)
+{
+	target_from_jsonb(target, key, values);
+}
+
+/*
  * The key's values from an id of any type.
  */
 void

@@ -165,8 +165,7 @@ tick_fire(Timer *timer, Relation rel, IdemFire *fire)
 	fire->has_version = idem_rowversion_find(rel, &fire->version);
 	for (int i = 0; i < fire->target->nkeys; i++)
 		fire->moves |= fire->target->attnums[i] == fire->binding->column;
-	idem_target_convert(fire->target, JsonbPGetDatum(timer->row_key),
-						JSONBOID, id);
+	idem_target_read(fire->target, timer->row_key, id);
 	idem_fire_one(fire, id, &verdict);
 	switch (verdict.outcome)
 	{
@@ -243,7 +242,11 @@ tick_handle(void *arg)
 		tick_put_off(timer);
 		return;
 	}
-	rel = OidIsValid(relid) ? try_table_open(relid, NoLock) : NULL;
+	/* the name may be another thing's now */
+	rel = OidIsValid(relid) &&
+		(get_rel_relkind(relid) == RELKIND_RELATION ||
+		 get_rel_relkind(relid) == RELKIND_PARTITIONED_TABLE) ?
+		try_table_open(relid, NoLock) : NULL;
 	if (rel == NULL)
 	{
 		timer->outcome = tick_is_note(timer) ? NULL : "missing";

@@ -120,7 +120,7 @@ idem_timers_table(const IdemBinding *binding)
 }
 
 /*
- * Begins with rows of one binding; NULL if its machine has nothing timed.
+ * Begins with rows of one binding; NULL if they get no timers.
  */
 IdemTimers *
 idem_timers_open(const IdemBinding *binding)
@@ -130,7 +130,9 @@ idem_timers_open(const IdemBinding *binding)
 	Oid			relid = idem_timers_table(binding);
 	IdemTimers *timers;
 
-	if (!machine->timed)
+	/* no ticker sees another session's temporary tables */
+	if (!machine->timed ||
+		get_rel_persistence(relid) == RELPERSISTENCE_TEMP)
 		return NULL;
 	timers = palloc0(sizeof(IdemTimers));
 	timers->binding = binding;

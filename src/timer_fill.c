@@ -163,7 +163,7 @@ timers_note(Oid relid, const char *machine, const char *tag)
 		if (rel == NULL)
 			continue;
 		if (RELKIND_HAS_STORAGE(rel->rd_rel->relkind) &&
-			!RELATION_IS_OTHER_TEMP(rel) &&
+			!RelationUsesLocalBuffers(rel) &&
 			RelationGetNumberOfBlocks(rel) > 0)
 			empty = false;
 		table_close(rel, AccessShareLock);

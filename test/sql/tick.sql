@@ -187,6 +187,25 @@ SELECT * FROM ti_timer WHERE table_name ~ 'ti_(key|part)';
 SELECT ti_pass('15 min');
 SELECT * FROM idem_tick() ORDER BY table_name, row_key;
 SELECT * FROM ti_timer;
+-- a key that is JSON itself; what has the name of a table that was dropped; a temporary table
+SET ROLE regress_idem_tick_owner;
+DROP TABLE ti_key;
+CREATE TABLE ti_key (id jsonb PRIMARY KEY, state text NOT NULL DEFAULT 'draft', n int DEFAULT 1);
+CREATE TABLE ti_gone (id int PRIMARY KEY, state text NOT NULL DEFAULT 'draft', n int DEFAULT 1);
+SELECT idem_attach('ti', 'ti_key', 'state', history => true), idem_attach('ti', 'ti_gone', 'state', history => true);
+INSERT INTO ti_key VALUES ('1'), ('[1, 2]'), ('{"id": 5}'), ('"x"');
+INSERT INTO ti_gone VALUES (1);
+DROP TABLE ti_gone;
+CREATE TYPE ti_gone AS (a int);
+RESET ROLE;
+CREATE TEMP TABLE ti_temp (id int PRIMARY KEY, state text NOT NULL DEFAULT 'draft', n int DEFAULT 1);
+SELECT idem_attach('ti', 'ti_temp', 'state', history => true);
+INSERT INTO ti_temp VALUES (1);
+SELECT ti_pass('1 year');
+SELECT * FROM idem_tick() ORDER BY table_name, row_key;
+SELECT id, state FROM ti_key ORDER BY id;
+DROP TYPE ti_gone;
+DROP TABLE ti_temp;
 -- a table that was dropped has left timers; the next one of its name begins anew
 SET ROLE regress_idem_tick_owner;
 DROP TABLE ti_rls, ti_key, ti_part;

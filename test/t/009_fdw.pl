@@ -95,5 +95,26 @@ EOT
 		}
 	});
 
+# a partition that is foreign: attached later, it gets the guard's triggers, whose
+# rows have no place by which to know them again
+$node->safe_psql('remote', q{CREATE TABLE moving (id int, state text, k int); INSERT INTO moving VALUES (2, 'a', 2)});
+$node->safe_psql('postgres', <<EOT);
+CREATE EXTENSION IF NOT EXISTS idem;
+CREATE EXTENSION IF NOT EXISTS postgres_fdw;
+CREATE SERVER elsewhere FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '$host', port '$port', dbname 'remote');
+CREATE USER MAPPING FOR CURRENT_USER SERVER elsewhere;
+SELECT idem_define('mz', E'stateDiagram-v2\n [*] --> a\n a --> b : go');
+CREATE TABLE moving (id int, state text, k int) PARTITION BY LIST (k);
+CREATE TABLE moving_here PARTITION OF moving FOR VALUES IN (1);
+SELECT idem_attach('mz', 'moving', 'state');
+CREATE FOREIGN TABLE moving_there (id int, state text, k int) SERVER elsewhere OPTIONS (table_name 'moving');
+ALTER TABLE moving ATTACH PARTITION moving_there FOR VALUES IN (2);
+INSERT INTO moving VALUES (1, 'a', 1);
+UPDATE moving SET state = 'b' WHERE k = 1;
+EOT
+is(errcode($node, 'postgres', q{UPDATE moving SET state = 'b' WHERE k = 2}), 'ID500', 'rows of a foreign partition are not guarded, but refused');
+is(errcode($node, 'postgres', q{INSERT INTO moving VALUES (3, 'b', 2)}), 'ID500', '... also those that do not begin where rows begin');
+is($node->safe_psql('postgres', 'SELECT id, state FROM moving ORDER BY id'), "1|b\n2|a", '... and stay as they were');
+
 $node->stop;
 done_testing();

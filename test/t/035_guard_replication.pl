@@ -81,6 +81,27 @@ like(slurp_file("$dir/err"), qr/first ID409/, 'a session knows the definition');
 like(slurp_file("$dir/out"), qr/now\|done/, 'and one that the apply worker brings, at its next statement');
 $subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION d');
 
+# who wants a history of what comes in: steps that no trigger after a statement
+# writes, since an apply worker fires none, are written before its transaction commits
+my $history = 'CREATE TABLE h (id int PRIMARY KEY, state text);';
+$publisher->safe_psql('postgres', "$history ALTER PUBLICATION p ADD TABLE h");
+$subscriber->safe_psql('postgres', $history . q{
+SELECT idem_attach('m', 'h', 'state', history => true);
+DO $$DECLARE t name; BEGIN
+	FOR t IN SELECT tgname FROM pg_trigger WHERE tgrelid = 'h'::regclass LOOP
+		EXECUTE format('ALTER TABLE h ENABLE ALWAYS TRIGGER %I', t);
+	END LOOP;
+END$$;
+ALTER SUBSCRIPTION s REFRESH PUBLICATION;});
+$subscriber->wait_for_subscription_sync($publisher, 's');
+$publisher->safe_psql('postgres', q{
+BEGIN; INSERT INTO h SELECT i, 'draft' FROM generate_series(1, 3) AS i; UPDATE h SET state = 'open' WHERE id < 3; COMMIT;
+BEGIN; SAVEPOINT a; UPDATE h SET state = 'open' WHERE id = 3; ROLLBACK TO a; COMMIT;
+BEGIN; SAVEPOINT a; UPDATE h SET state = 'open' WHERE id = 3; RELEASE a; COMMIT;});
+$publisher->wait_for_catchup('s');
+is($subscriber->safe_psql('postgres', q{SELECT row_key ->> 'id', event, from_state, to_state FROM idem.history WHERE table_name = 'h' AND from_state IS NOT NULL ORDER BY 1}),
+	join("\n", map { "$_|open|draft|open" } 1 .. 3), 'ALWAYS: each step that came in is recorded once');
+
 # the replica role of a session
 is($subscriber->safe_psql('postgres', q{
 SET session_replication_role = replica;
