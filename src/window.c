@@ -260,10 +260,12 @@ window_judge(const Window *window, bool known, TimestampTz now,
 	if (!verdict->allowed)
 	{
 		/* where fewer are allowed than before, more than one has to leave */
+		TimestampTz free_at = now;
+
+		for (int i = gone; i <= nhits - window->max; i++)
+			free_at = Max(free_at, window_end(window, hits[i]));
 		verdict->count = count;
-		verdict->retry_after =
-			window_seconds_until(window_end(window, hits[nhits - window->max]),
-								 now);
+		verdict->retry_after = window_seconds_until(free_at, now);
 		return;
 	}
 

@@ -73,6 +73,12 @@ UPDATE idem.branch SET expires_at = clock_timestamp() WHERE saga = 'ttl';
 SELECT idem_branch('ttl', 'b', 'cancel') AS afresh, idem_branch('ttl', 'c', 'try') AS afresh;
 SELECT idem_branch('ttl', 'b', 'try') AS suspended, idem_branch('ttl', 'c', 'confirm') AS run;
 SELECT saga, branch, seq, tried_at IS NOT NULL AS tried FROM idem.branch WHERE saga = 'ttl' ORDER BY 2;
+-- in the middle of a transaction: the wall clock counts, not when that began
+BEGIN;
+SELECT idem_branch('wall', 'b', 'try'), idem_branch('wall', 'b', 'confirm');
+UPDATE idem.branch SET expires_at = clock_timestamp() WHERE saga = 'wall';
+SELECT idem_branch('wall', 'b', 'cancel') AS afresh;
+ROLLBACK;
 UPDATE idem.branch SET expires_at = '2020-01-01', tried_at = '2020-01-01' WHERE saga IN ('ttl', 'ever');
 INSERT INTO idem.branch (saga, branch, seq, tried_at) VALUES ('open', 'b', 1, '2020-01-01');
 SELECT removed FROM idem_sweep() WHERE kind = 'branch';

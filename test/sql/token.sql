@@ -68,6 +68,12 @@ SELECT idem_token_use(:'t', 'a') AS expired, idem_token_use(:'t', 'b') AS mismat
 SELECT idem_token_peek(:'t', 'a') AS expired, idem_token_peek(:'t', 'b') AS mismatch, idem_token_peek(:'used', 'a') AS reused, idem_token_peek(:'old', 'a') AS unknown, idem_token_peek(:'fresh', 'a') AS fresh;
 SELECT removed FROM idem_sweep() WHERE kind = 'token';
 SELECT idem_token_use(:'t', 'a') AS expired, idem_token_use(:'used', 'a') AS reused, idem_token_use(:'old', 'a') AS unknown;
+-- in the middle of a transaction: the wall clock counts, not when that began
+SELECT idem_token_issue('a') AS t \gset
+BEGIN;
+SELECT pg_temp.age(:'t', '0 s'), pg_temp.age(:'used', '24 h');
+SELECT idem_token_peek(:'t', 'a') AS expired, idem_token_use(:'t', 'a') AS expired, idem_token_peek(:'used', 'a') AS unknown, idem_token_use(:'used', 'a') AS unknown;
+ROLLBACK;
 
 -- replace: one live token per purpose and subject
 SET ROLE regress_idem_token;

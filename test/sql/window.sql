@@ -61,6 +61,17 @@ CALL pg_temp.age('month', '27 days');
 SELECT allowed, retry_after > 0 FROM idem_window('month', '1 mon 1 day');
 CALL pg_temp.age('month', '6 days');
 SELECT * FROM idem_window('month', '1 mon 1 day');
+-- where the clock skips hours a later hit can end first, and waits for the earlier: it
+-- skipped twelve an hour ago, so a day from 14 hours ago ends in 10 hours, and one from
+-- 12 1/2 hours ago has ended
+SELECT count(*) FROM generate_series(1, 2), idem_window('skipped', '1 day', max => 2);
+UPDATE idem.window_hit SET hits = ARRAY[now() - '14 h'::interval, now() - '12 h 30 min'::interval] WHERE key = 'skipped';
+SELECT current_setting('TimeZone') AS zone, format('STD0DST-12,%s/%s,%s', day, to_char(at, 'HH24:MI:SS'), (day + 180) % 365) AS skips
+FROM (SELECT at, extract(doy FROM at)::int - 1 AS day FROM (SELECT now() AT TIME ZONE 'UTC' - '1 h'::interval AS at) AS t) AS t \gset
+SET TimeZone = :'skips';
+SELECT hits[1] + '1 day'::interval > now() AS first_counts, hits[2] + '1 day'::interval <= now() AS second_ended FROM idem.window_hit WHERE key = 'skipped';
+SELECT allowed, count, retry_after > 35000 AS first_leaves FROM idem_window('skipped', '1 day', max => 1);
+SET TimeZone = :'zone';
 -- a clock that goes back
 CALL pg_temp.age('month', '-1 h');
 SELECT * FROM idem_window('month', '1 mon 1 day', max => 2);
