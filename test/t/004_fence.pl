@@ -48,6 +48,28 @@ each_access(
 				$db, q{SELECT fence FROM idem_claim('last', lease => '1 h')}),
 			'>', $highest, 'the next fence is higher');
 
+		# So are what a lease is renewed until, that it is broken, and how far fences
+		# were advanced.
+		my $lease = q{SELECT fence FROM idem_lease_acquire('job', '1 h')};
+		my $fence = $node->safe_psql($db, $lease);
+		my $claim = $node->safe_psql($db, q{SELECT fence FROM idem_claim('renewed', lease => '1 h')});
+		foreach my $case (
+			[ "SELECT FROM idem_renew('renewed', '3 h', fence => $claim)",
+				q{SELECT lease_until > now() + interval '2 h' FROM idem.key WHERE key = 'renewed'} ],
+			[ "SELECT FROM idem_lease_renew('job', '3 h', $fence)",
+				q{SELECT until > now() + interval '2 h' FROM idem.lease WHERE name = 'job'} ],
+			[ q{SELECT idem_lease_break('job')},
+				q{SELECT count(*) = 0 FROM idem.lease_held} ],
+			[ 'SELECT idem_fence_advance(900000)', q{SELECT fence > 900000 FROM idem_lease_acquire('next', '1 h')} ])
+		{
+			my ($sql, $holds) = @$case;
+
+			$node->safe_psql($db, $sql);
+			$node->kill9;
+			start_after_crash($node);
+			is($node->safe_psql($db, $holds), 't', "after a crash holds: $sql");
+		}
+
 		# A claim and its transaction's other work are durable together.
 		$node->safe_psql(
 			$db, q{

@@ -91,6 +91,15 @@ is(ask($b, "$free '1 min')"), 't', 'a wait ends when the lease runs out');
 is(ask($b, "$free '0.3 s')"), 'f', 'or when its time is over');
 is(ask($b, "SET statement_timeout = '300ms'; $free NULL)"), 'ERROR 57014', 'or by statement_timeout');
 ask($b, 'RESET statement_timeout');
+# It is looked at every half second, also after a long time: naps that went on doubling
+# would last ten by then, and who comes five seconds after the release would be first.
+ask_later($b, "$free NULL)");
+wait_asleep();
+$fence = ask($a, q{SELECT pg_sleep(11); SELECT fence FROM idem.lease WHERE name = 'job'});
+$fence =~ s/\s//g;
+is(ask($a, "SELECT idem_lease_release('job', $fence)"), 'released', 'released late');
+is(ask($a, 'SELECT pg_sleep(5); ' . "$free '0 s')") =~ s/\s//gr, 'f', 'a long wait ends soon, too');
+is(answer($b), 't', 'by having it');
 ask_later($b, "$free NULL)");
 wait_asleep();
 ask($a, "SELECT pg_cancel_backend($pid)");

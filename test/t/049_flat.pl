@@ -76,5 +76,26 @@ foreach my $table (sort keys %fill)
 	cmp_ok($p[-1][1], '<=', $p[3][1] * 1.2, "$table: and in its indexes ($all)");
 }
 
+# Under an old snapshot, which keeps every version: what completes a claim finds room
+# beside it, and what renews a lease does mostly, so that indexes do not grow.
+my $old = session($node, $db);
+$node->safe_psql($db, q{SELECT pg_stat_reset_single_table_counters('idem.key'::regclass), pg_stat_reset_single_table_counters('idem.lease'::regclass)});
+ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+my $fence = $node->safe_psql($db, q{SELECT fence FROM idem_lease_acquire('hot', '1 h')});
+bench_run($node, $db, 'claims and renewals under an old snapshot', [ '-c', '8', '-t', '125' ], <<"EOT");
+\\set k random(1, 1000000000000000)
+SELECT fence FROM idem_claim('k' || :k, lease => '1 h') \\gset
+SELECT idem_complete('k' || :k, repeat('r', 200), fence => :fence);
+SELECT outcome FROM idem_lease_renew('hot', '1 h', $fence);
+EOT
+foreach my $table ('key', 'lease')
+{
+	is($node->safe_psql($db, "SELECT n_tup_upd >= 1000, n_tup_hot_upd >= 0.95 * n_tup_upd FROM pg_stat_user_tables WHERE relid = 'idem.$table'::regclass"),
+		't|t', "updates of idem.$table are HOT")
+	  or diag($node->safe_psql($db, "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'idem.$table'::regclass"));
+}
+ask($old, 'COMMIT');
+$old->quit;
+
 $node->stop;
 done_testing();
