@@ -45,6 +45,9 @@ INSERT INTO idem.scope (name, max_response) VALUES ('small', 10);
 INSERT INTO idem.scope (name, roles) VALUES ('closed', '{regress_idem_other}');
 SELECT run FROM idem_claim('SECRET-leased', lease => '1 h');
 SELECT run FROM idem_import('SECRET-done', 'SECRET') AS run;
+CREATE TABLE fenced (fence bigint NOT NULL, t text);
+SELECT idem_attach_fence('fenced', 'fence');
+INSERT INTO fenced VALUES (9);
 EOT
 		my @errors = (
 			[ 'ID400', 'SELECT * FROM idem_claim(repeat(:key, 200))' ],
@@ -65,7 +68,23 @@ EOT
 				'ID500',
 				q{WITH c AS MATERIALIZED (SELECT run FROM idem_claim(:key, scope => 'small')) SELECT idem_complete(:key, :key || ' is too long', scope => 'small') FROM c WHERE run}
 			],
-			[ 'ID500', q{SELECT * FROM idem_claim(:key)} ]);
+			[ 'ID500', q{SELECT * FROM idem_claim(:key)} ],
+			[ 'ID400', 'SELECT idem_lease_acquire(:key, NULL)' ],
+			[ 'ID400', q{SELECT idem_lease_acquire(:key, '1 h', owner => repeat(:key, 200))} ],
+			[ 'ID400', 'SELECT idem_lease_renew(:key, NULL, 77001177)' ],
+			[ 'ID400', 'SELECT idem_lease_release(:key, NULL)' ],
+			[ 'ID412', 'SELECT idem_lease_guard(:key, 77001177)' ],
+			[ 'ID404', 'SELECT idem_lease_break(:key)' ],
+			[ 'ID400', 'SELECT idem_token_issue(:key, NULL, replace => true)' ],
+			[ 'ID400', 'SELECT idem_token_use(:key, NULL)' ],
+			[ 'ID400', 'SELECT idem_token_peek(:key, NULL)' ],
+			[ 'ID400', 'SELECT idem_window(:key, NULL)' ],
+			[ 'ID400', q{SELECT idem_window(:key, '1 h', max => 10001)} ],
+			[ 'ID400', q{SELECT idem_branch(:key, :key, :key)} ],
+			[ 'ID400', q{SELECT idem_branch(:key, :key, 'try', 0)} ],
+			[ 'ID400', q{SELECT idem_sweep(0) WHERE :key <> ''} ],
+			[ 'ID400', q{SELECT idem_fence_advance(0) WHERE :key <> ''} ],
+			[ 'ID412', q{UPDATE fenced SET fence = 1, t = :key} ]);
 		$node->append_conf('postgresql.conf', "log_error_verbosity = verbose\n");
 		$node->reload;
 		$offset = -s $node->logfile;
@@ -86,6 +105,27 @@ EOT
 					$offset);
 			}
 		}
+
+		# A lease that was taken after the snapshot, and tables that their owner altered.
+		my $old = session($node, $db);
+		$node->safe_psql($db, q{SELECT fence FROM idem_lease_acquire('SECRET-lease', '1 h')});
+		ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+		$node->safe_psql($db, q{SELECT idem_lease_break('SECRET-lease')});
+		$offset = -s $node->logfile;
+		is(ask($old, q{SELECT run FROM idem_lease_acquire('SECRET-lease', '1 h')}), 'ERROR 40001', 'an old snapshot');
+		$old->quit;
+		foreach my $case (
+			[ 'lease', q{idem_lease_acquire('SECRET-x', '1 h')} ],
+			[ 'token', q{idem_token_issue('SECRET-x')} ],
+			[ 'window_hit', q{idem_window('SECRET-x', '1 h')} ],
+			[ 'branch', q{idem_branch('SECRET-x', 'b', 'try')} ])
+		{
+			my ($table, $call) = @$case;
+
+			is(errcode($node, $db, "BEGIN; ALTER TABLE idem.$table ADD COLUMN more int; SELECT $call"), '55000', "altered: $call");
+		}
+		unlike(slurp_file($node->logfile, $offset), qr/SECRET/, 'nothing of it in the log');
+		$offset = -s $node->logfile;
 
 		# A role without the scope.
 		$node->safe_psql($db, <<'EOT');
