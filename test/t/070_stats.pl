@@ -133,6 +133,18 @@ EOT
 			'calls that stop half way come round together');
 		is($node->safe_psql($db, q{SELECT count(*) FROM idem.key WHERE scope = 'e'}), '0', 'all is gone');
 
+		# What could not be looked at is not told to be swept.  (All went round before.)
+		my $token = $lag =~ s/'key'/'token'/r;
+		my $locker = session($node, $db);
+		$node->safe_psql($db, 'SELECT idem_sweep()');
+		$before = $node->safe_psql($db, $token);
+		ask($locker, 'BEGIN; LOCK TABLE idem.token');
+		$node->safe_psql($db, 'SELECT pg_sleep(2); SELECT idem_sweep()');
+		is($node->safe_psql($db, "SELECT ($token) - '$before' < interval '1 s', ($lag) - '$before' < interval '1 s'"), 't|f',
+			'the lag of a kind that was locked goes on');
+		ask($locker, 'ROLLBACK');
+		$locker->quit;
+
 		# A machine's verdicts: raised, given, rolled back, only watched.
 		reset_stats($db);
 		$node->safe_psql($db, <<'EOT');
@@ -218,7 +230,13 @@ EOT
 		is($node->safe_psql($db, q{SELECT count(*), count(*) FILTER (WHERE event = 'archive') FROM idem_refusals()}),
 			'20|20', 'the latest twenty');
 
-		# Forgotten on request.
+		# Forgotten on request, by a session that has counted before too.
+		my $warm = session($node, $db);
+		ask($warm, q{SELECT idem_once('warm', scope => 'warm')}) foreach 1 .. 2;
+		is(ask($warm, 'SELECT idem_stats_reset()'), 't', 'reset');
+		ask($warm, q{SELECT idem_once('warm', scope => 'warm')});
+		is(counters($db, 'scope', 'warm'), 'replays=1', 'a session that was there counts anew');
+		$warm->quit;
 		reset_stats($db);
 		is($node->safe_psql($db, q{SELECT count(*) FROM idem_stats() WHERE kind <> 'sweep'}), '0', 'no counters');
 		is($node->safe_psql($db, q{SELECT count(*) FROM idem_refusals()}), '0', 'no refusals');
