@@ -162,10 +162,11 @@ idem_argument_arrange(const IdemFunction *function, Jsonb *given,
  * In PG_CATCH, of a conversion whose error would quote what it converted:
  * takes the error back and returns its SQLSTATE, to be told in other words.
  * Errors that are not about the value go on as they are, and so does a lacking
- * privilege, which names only the object.
+ * privilege, which names only the object.  A type that is not built in may report
+ * a bad value as an internal error.
  */
 const char *
-idem_argument_reword(MemoryContext context)
+idem_argument_reword(MemoryContext context, bool user_type)
 {
 	ErrorData  *error;
 
@@ -180,9 +181,10 @@ idem_argument_reword(MemoryContext context)
 		case ERRCODE_PROGRAM_LIMIT_EXCEEDED:
 		case ERRCODE_OPERATOR_INTERVENTION:
 		case ERRCODE_SYSTEM_ERROR:
-		case ERRCODE_INTERNAL_ERROR:
 			PG_RE_THROW();
 	}
+	if (error->sqlerrcode == ERRCODE_INTERNAL_ERROR && !user_type)
+		PG_RE_THROW();
 	FlushErrorState();
 	return unpack_sql_state(error->sqlerrcode);
 }
@@ -308,7 +310,7 @@ convert_run(IdemConversion *conversion, Jsonb *arranged)
  * The same; where it fails NULL, and the error's SQLSTATE.
  */
 static HeapTupleHeader
-convert_try(IdemConversion *conversion, Jsonb *arranged,
+convert_try(IdemConversion *conversion, Jsonb *arranged, bool user_type,
 			const char **sqlstate)
 {
 	MemoryContext context = CurrentMemoryContext;
@@ -320,7 +322,7 @@ convert_try(IdemConversion *conversion, Jsonb *arranged,
 	}
 	PG_CATCH();
 	{
-		*sqlstate = idem_argument_reword(context);
+		*sqlstate = idem_argument_reword(context, user_type);
 	}
 	PG_END_TRY();
 	return record;
@@ -392,7 +394,8 @@ convert_one(const IdemFunction *function, int i, Jsonb *arranged,
 
 	one[i] = true;
 	conversion = convert_prepare(function, one);
-	record = convert_try(conversion, arranged, sqlstate);
+	record = convert_try(conversion, arranged, !function->argplain[i],
+						 sqlstate);
 	if (record != NULL)
 		convert_take_values(function, conversion, record, values, nulls);
 	return record != NULL;
@@ -501,7 +504,7 @@ convert_given(IdemFunction *function, const IdemArguments *arguments,
 	if (plain)
 	{
 		conversion = convert_take(function, given);
-		record = convert_try(conversion, arranged, &first_sqlstate);
+		record = convert_try(conversion, arranged, false, &first_sqlstate);
 		if (record != NULL)
 		{
 			convert_take_values(function, conversion, record, values, nulls);

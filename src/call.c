@@ -28,6 +28,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/json.h"
 #include "utils/jsonfuncs.h"
+#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
 #include "act.h"
@@ -256,7 +257,7 @@ idem_call_begin(IdemCall *call)
  * here and for the session, whatever the function did with it.
  */
 void
-idem_call_run(const IdemCall *call, Datum *values, bool *nulls,
+idem_call_run(const IdemCall *call, Oid collation, Datum *values, bool *nulls,
 			  IdemFunctionSink sink, void *arg)
 {
 	IdemKeyFrame frame;
@@ -265,7 +266,7 @@ idem_call_run(const IdemCall *call, Datum *values, bool *nulls,
 						   call->function->name);
 	PG_TRY();
 	{
-		idem_function_run(call->function, values, nulls, sink, arg);
+		idem_function_run(call->function, collation, values, nulls, sink, arg);
 	}
 	PG_FINALLY();
 	{
@@ -292,6 +293,22 @@ idem_call_end(const IdemCall *call, text *response, text *result)
 	};
 
 	idem_act_complete_call(&act, &call->scope, &call->row);
+}
+
+/*
+ * The collation that a plain call gives the function: defaults have no say.
+ */
+static Oid
+call_collation(const IdemFunction *function, const IdemArguments *arguments)
+{
+	Oid			collations[FUNC_MAX_ARGS];
+
+	if (function->defaults == NIL)
+		return function->expr->inputcollid;
+	for (int i = 0; i < function->nargs; i++)
+		collations[i] = arguments->values[i] == NULL ? InvalidOid :
+			get_typcollation(function->argtypes[i]);
+	return idem_function_derive_collation(collations, function->nargs);
 }
 
 /*
@@ -326,7 +343,8 @@ idem_call(PG_FUNCTION_ARGS)
 
 	idem_argument_convert(call.function, &call.arguments, values, nulls);
 	idem_function_json_begin(&json, call.function);
-	idem_call_run(&call, values, nulls, idem_function_json_add, &json);
+	idem_call_run(&call, call_collation(call.function, &call.arguments),
+				  values, nulls, idem_function_json_add, &json);
 	response = idem_function_json_end(&json);
 	idem_call_end(&call, response, NULL);
 	PG_RETURN_TEXT_P(response);

@@ -23,7 +23,8 @@ typedef struct IdemCall
 
 extern void idem_call_prepare(IdemCall *call, text *key, text *scope);
 extern bool idem_call_begin(IdemCall *call);
-extern void idem_call_run(const IdemCall *call, Datum *values, bool *nulls,
+extern void idem_call_run(const IdemCall *call, Oid collation,
+						  Datum *values, bool *nulls,
 						  IdemFunctionSink sink, void *arg);
 extern void idem_call_end(const IdemCall *call, text *response, text *result);
 

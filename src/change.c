@@ -158,7 +158,8 @@ change_convert(Relation rel, Form_pg_attribute att, JsonbValue *value,
 	}
 	PG_CATCH();
 	{
-		const char *sqlstate = idem_argument_reword(context);
+		const char *sqlstate = idem_argument_reword(context,
+													att->atttypid >= FirstNormalObjectId);
 
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),

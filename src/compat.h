@@ -49,18 +49,20 @@ typedef TU_UpdateIndexes IdemIndexesToUpdate;
 
 /* 16 has one function for every kind of object's privileges */
 #if PG_VERSION_NUM < 160000
-#define IDEM_MAY_EXECUTE(function) \
-	(pg_proc_aclcheck((function), GetUserId(), ACL_EXECUTE) == ACLCHECK_OK)
+#define IDEM_ROLE_MAY_EXECUTE(function, role) \
+	(pg_proc_aclcheck((function), (role), ACL_EXECUTE) == ACLCHECK_OK)
 #define IDEM_MAY_USE_SCHEMA(schema) \
 	(pg_namespace_aclcheck((schema), GetUserId(), ACL_USAGE) == ACLCHECK_OK)
 #else
-#define IDEM_MAY_EXECUTE(function) \
-	(object_aclcheck(ProcedureRelationId, (function), GetUserId(), \
+#define IDEM_ROLE_MAY_EXECUTE(function, role) \
+	(object_aclcheck(ProcedureRelationId, (function), (role), \
 					 ACL_EXECUTE) == ACLCHECK_OK)
 #define IDEM_MAY_USE_SCHEMA(schema) \
 	(object_aclcheck(NamespaceRelationId, (schema), GetUserId(), \
 					 ACL_USAGE) == ACLCHECK_OK)
 #endif
+#define IDEM_MAY_EXECUTE(function) \
+	IDEM_ROLE_MAY_EXECUTE((function), GetUserId())
 
 /* 16 has one place where the costs of vacuum are set up, 18 asks who delays */
 #if PG_VERSION_NUM < 160000

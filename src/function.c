@@ -31,8 +31,8 @@
  * The call as an expression over constants.
  */
 static FuncExpr *
-function_make_expr(const IdemFunction *function, const Datum *values,
-				   const bool *nulls)
+function_make_expr(const IdemFunction *function, Oid collation,
+				   const Datum *values, const bool *nulls)
 {
 	List	   *args = NIL;
 	FuncExpr   *expr;
@@ -50,12 +50,14 @@ function_make_expr(const IdemFunction *function, const Datum *values,
 	}
 	expr = makeNode(FuncExpr);
 	*expr = *function->expr;
+	expr->inputcollid = collation;
 	expr->args = args;
 	return expr;
 }
 
 static void
-function_run_plain(const IdemFunction *function, Datum *values, bool *nulls,
+function_run_plain(const IdemFunction *function, Oid collation,
+				   Datum *values, bool *nulls,
 				   IdemFunctionSink sink, void *arg)
 {
 	LOCAL_FCINFO(fcinfo, FUNC_MAX_ARGS);
@@ -66,8 +68,8 @@ function_run_plain(const IdemFunction *function, Datum *values, bool *nulls,
 
 	fmgr_info_copy(&flinfo, unconstify(FmgrInfo *, &function->flinfo),
 				   CurrentMemoryContext);
-	InitFunctionCallInfoData(*fcinfo, &flinfo, function->nargs,
-							 function->expr->inputcollid, NULL, NULL);
+	InitFunctionCallInfoData(*fcinfo, &flinfo, function->nargs, collation,
+							 NULL, NULL);
 	for (int i = 0; i < function->nargs; i++)
 	{
 		fcinfo->args[i].value = values[i];
@@ -128,7 +130,7 @@ function_run_set(const IdemFunction *function, FuncExpr *expr,
 			value = ExecFetchSlotHeapTupleDatum(slot);
 		else
 			value = slot_getattr(slot, 1, &isnull);
-		sink(value, isnull, arg);
+		sink(value, isnull || function->rettype == VOIDOID, arg);
 	}
 
 	ExecDropSingleTupleTableSlot(slot);
@@ -137,19 +139,21 @@ function_run_set(const IdemFunction *function, FuncExpr *expr,
 }
 
 /*
- * Calls the function and hands each value of its result to "sink", in order:
- * exactly one, unless it returns a set.
+ * Calls the function under a collation and hands each value of its result to
+ * "sink", in order: exactly one, unless it returns a set.
  */
 void
-idem_function_run(const IdemFunction *function, Datum *values, bool *nulls,
+idem_function_run(const IdemFunction *function, Oid collation,
+				  Datum *values, bool *nulls,
 				  IdemFunctionSink sink, void *arg)
 {
 	/* what a former holder committed while we slept is there for it to see */
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (function->retset)
-		function_run_set(function, function_make_expr(function, values, nulls),
+		function_run_set(function, function_make_expr(function, collation,
+													  values, nulls),
 						 sink, arg);
 	else
-		function_run_plain(function, values, nulls, sink, arg);
+		function_run_plain(function, collation, values, nulls, sink, arg);
 	PopActiveSnapshot();
 }

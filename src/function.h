@@ -44,10 +44,12 @@ typedef struct IdemFunction
 	Oid			rettype;
 	TupleDesc	resultdesc;		/* of a composite result, else NULL */
 	FmgrInfo	flinfo;			/* to be copied */
-	struct FuncExpr *expr;		/* over parameters */
+	struct FuncExpr *expr;		/* over parameters, which have their types'
+								 * collations */
 	char	   *result_name;	/* of the one OUT parameter, else NULL */
 	char	   *result_type;	/* as a record names it */
 	char	   *result_shape;	/* digest of its columns, or "" */
+	Oid			unreadable;		/* a type in it that no text is read as */
 	int			result_settings;	/* IDEM_SETTINGS_... that its text follows */
 	int			argument_settings;
 } IdemFunction;
@@ -76,6 +78,7 @@ extern void idem_function_cache_init(void);
 extern IdemFunction *idem_function_acquire(Oid oid);
 extern IdemFunction *idem_function_acquire_named(text *name);
 extern char *idem_function_print_line(const char *s);
+extern Oid	idem_function_derive_collation(const Oid *collations, int n);
 
 /* argument.c */
 extern void idem_argument_arrange(const IdemFunction *function,
@@ -83,11 +86,13 @@ extern void idem_argument_arrange(const IdemFunction *function,
 extern void idem_argument_convert(IdemFunction *function,
 								  const IdemArguments *arguments,
 								  Datum *values, bool *nulls);
-extern const char *idem_argument_reword(MemoryContext context);
+extern const char *idem_argument_reword(MemoryContext context,
+										bool user_type);
 
 /* function.c */
-extern void idem_function_run(const IdemFunction *function, Datum *values,
-							  bool *nulls, IdemFunctionSink sink, void *arg);
+extern void idem_function_run(const IdemFunction *function, Oid collation,
+							  Datum *values, bool *nulls,
+							  IdemFunctionSink sink, void *arg);
 
 /* function_json.c */
 extern void idem_function_json_begin(IdemFunctionJson *json,

@@ -246,6 +246,7 @@ function_look_at_types(IdemFunction *function)
 	PG_END_TRY();
 	function->argument_settings = arguments.settings;
 	function->result_settings = result.settings;
+	function->unreadable = result.unreadable;
 	function->result_shape = idem_shape_digest(&result);
 }
 
@@ -273,6 +274,28 @@ function_identity(Oid oid)
 }
 
 /*
+ * The collation that a function runs under where its arguments have these, as
+ * the parser derives it of expressions without COLLATE: the one that is not the
+ * default; none, where two such differ.
+ */
+Oid
+idem_function_derive_collation(const Oid *collations, int n)
+{
+	Oid			derived = InvalidOid;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (!OidIsValid(collations[i]) || collations[i] == derived)
+			continue;
+		if (!OidIsValid(derived) || derived == DEFAULT_COLLATION_OID)
+			derived = collations[i];
+		else if (collations[i] != DEFAULT_COLLATION_OID)
+			return InvalidOid;
+	}
+	return derived;
+}
+
+/*
  * How it is invoked, where it returns no set: over parameters whose values are
  * not known yet.
  */
@@ -280,22 +303,26 @@ static void
 function_prepare_call(IdemFunction *function)
 {
 	List	   *args = NIL;
+	Oid			collations[FUNC_MAX_ARGS];
 
 	for (int i = 0; i < function->nargs; i++)
 	{
 		Param	   *param = makeNode(Param);
 
+		collations[i] = get_typcollation(function->argtypes[i]);
 		param->paramkind = PARAM_EXTERN;
 		param->paramid = i + 1;
 		param->paramtype = function->argtypes[i];
 		param->paramtypmod = -1;
-		param->paramcollid = get_typcollation(function->argtypes[i]);
+		param->paramcollid = collations[i];
 		param->location = -1;
 		args = lappend(args, param);
 	}
 	function->expr = makeFuncExpr(function->oid, function->rettype, args,
 								  get_typcollation(function->rettype),
-								  DEFAULT_COLLATION_OID, COERCE_EXPLICIT_CALL);
+								  idem_function_derive_collation(collations,
+																 function->nargs),
+								  COERCE_EXPLICIT_CALL);
 	function->expr->funcretset = function->retset;
 	function->expr->funcvariadic = OidIsValid(function->variadic_elem);
 	fmgr_info_cxt(function->oid, &function->flinfo, function->context);

@@ -103,6 +103,7 @@ typedef struct IdemOnceRow
 
 /* once_table.c */
 extern bool idem_once_is_ours(const Trigger *trigger);
+extern bool idem_once_is_reserved(const char *scope);
 extern bool idem_once_is_attached(Relation rel);
 extern IdemOnceTable *idem_once_table(Relation rel);
 
@@ -113,7 +114,8 @@ extern text *idem_once_key(IdemOnceTable *table, HeapTuple tuple,
 extern char *idem_once_digest(const char *data, Size len);
 
 /* once_import.c */
-extern void idem_once_import(Relation root);
+extern int64 idem_once_count_keys(text *scope);
+extern void idem_once_import(Relation root, int64 former_keys);
 
 /* once_row.c */
 extern IdemOnceRow * idem_once_row_get(FmgrInfo *flinfo);

@@ -29,6 +29,8 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
+#include "binding.h"
+#include "catalog.h"
 #include "compat.h"
 #include "errors.h"
 #include "once.h"
@@ -172,9 +174,9 @@ attach_when_clause(Relation rel, ArrayType *columns)
  * quoting.
  */
 static char *
-attach_default_scope(Relation rel)
+attach_default_scope(Oid relid)
 {
-	const char *schema = get_namespace_name(RelationGetNamespace(rel));
+	const char *schema = get_namespace_name(get_rel_namespace(relid));
 	bool		quote_all = quote_all_identifiers;
 	char	   *volatile table = NULL;
 	char	   *name;
@@ -182,8 +184,7 @@ attach_default_scope(Relation rel)
 	quote_all_identifiers = false;
 	PG_TRY();
 	{
-		table = quote_qualified_identifier(schema,
-										   RelationGetRelationName(rel));
+		table = quote_qualified_identifier(schema, get_rel_name(relid));
 	}
 	PG_FINALLY();
 	{
@@ -200,16 +201,16 @@ attach_default_scope(Relation rel)
  * The scope as given, or by default.
  */
 static char *
-attach_scope(Relation rel, text *given)
+attach_scope(Oid relid, text *given)
 {
 	IdemScope	scope;
 	char	   *name;
 
 	if (given == NULL)
-		given = cstring_to_text(attach_default_scope(rel));
+		given = cstring_to_text(attach_default_scope(relid));
 	idem_scope_resolve(given, IDEM_SCOPE_OPERATING, &scope);
 	name = text_to_cstring(given);
-	if (strncmp(name, "idem.", 5) == 0)
+	if (idem_once_is_reserved(name))
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 				 errmsg("idem scope \"%s\" is reserved", name),
@@ -310,6 +311,20 @@ attach_check_partitions(Relation root)
 }
 
 /*
+ * How many keys are in the scope that the table will have.  That takes long in
+ * a large registry, so that it is asked before the table is locked; whoever may
+ * not attach it is told so after that.
+ */
+static int64
+attach_count_former_keys(Oid relid, text *given)
+{
+	if (get_rel_name(relid) == NULL ||
+		!IDEM_OWNS_RELATION(relid, GetUserId()))
+		return 0;
+	return idem_once_count_keys(cstring_to_text(attach_scope(relid, given)));
+}
+
+/*
  * idem_attach_once(table_name, columns, scope, ttl) -> true
  */
 Datum
@@ -320,6 +335,7 @@ idem_attach_once(PG_FUNCTION_ARGS)
 	char	   *when;
 	char	   *scope;
 	char	   *schema;
+	int64		former_keys;
 
 	if (PG_ARGISNULL(0))
 		attach_report_missing("table_name");
@@ -328,18 +344,20 @@ idem_attach_once(PG_FUNCTION_ARGS)
 	idem_require_writable("idem_attach_once()");
 
 	relid = PG_GETARG_OID(0);
+	former_keys = attach_count_former_keys(relid, IDEM_ARG_TEXT(2));
 	rel = attach_open(relid);
 	attach_check_table(rel);
 	when = attach_when_clause(rel, PG_GETARG_ARRAYTYPE_P(1));
-	scope = attach_scope(rel, IDEM_ARG_TEXT(2));
+	scope = attach_scope(relid, IDEM_ARG_TEXT(2));
 	schema = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
 	idem_catalog_check_idle(rel, ATTACH_LOCK, "idem_attach_once()");
 	attach_create_triggers(rel, schema, when, scope,
 						   attach_ttl(IDEM_ARG_INTERVAL(3)));
 	CommandCounterIncrement();
 	attach_check_partitions(rel);
-	idem_once_import(rel);
+	idem_once_import(rel, former_keys);
 	relation_close(rel, NoLock);
+	idem_trigger_warn_of_owner(relid);
 	PG_RETURN_BOOL(true);
 }
 
@@ -349,7 +367,7 @@ idem_attach_once(PG_FUNCTION_ARGS)
 static void
 detach_tell_scope(Relation rel, const char *scope)
 {
-	if (scope != NULL && strcmp(scope, attach_default_scope(rel)) != 0)
+	if (scope != NULL && strcmp(scope, attach_default_scope(RelationGetRelid(rel))) != 0)
 		ereport(NOTICE,
 				(errmsg("keys of table \"%s\" stay in scope \"%s\"",
 						RelationGetRelationName(rel), scope),

@@ -64,14 +64,15 @@ import_collect_keys(Relation rel, Tuplesortstate *sort)
 }
 
 /*
- * How many keys there are in the table's scope that would be skipped.
+ * How many keys there are in a scope that would be skipped.  No index tells:
+ * all of idem.key is read.
  */
-static int64
-import_count_keys(const IdemOnceTable *table)
+int64
+idem_once_count_keys(text *scope)
 {
 	static SPIPlanPtr plan = NULL;
 	const Oid	types[] = {TEXTOID};
-	Datum		scope = PointerGetDatum(table->scope.name);
+	Datum		value = PointerGetDatum(scope);
 	IdemIdentity caller;
 	bool		isnull;
 	int64		n;
@@ -85,7 +86,7 @@ import_count_keys(const IdemOnceTable *table)
 								  " OR expires_at OPERATOR(pg_catalog.>)"
 								  " pg_catalog.clock_timestamp())",
 								  1, types);
-	if (SPI_execute_snapshot(plan, &scope, NULL, GetLatestSnapshot(),
+	if (SPI_execute_snapshot(plan, &value, NULL, GetLatestSnapshot(),
 							 InvalidSnapshot, true, false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not count the keys of a scope");
 	n = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
@@ -99,15 +100,14 @@ import_count_keys(const IdemOnceTable *table)
  * Records the sorted keys, and counts those that come more than once.
  */
 static void
-import_record_keys(Relation root, Tuplesortstate *sort)
+import_record_keys(Relation root, Tuplesortstate *sort, int64 former_keys)
 {
 	IdemOnceTable *table = idem_once_table(root);
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
 												  "idem once import",
 												  ALLOCSET_DEFAULT_SIZES);
 	IdemStore	store;
-	StringInfoData former;
-	int64		former_keys;
+	StringInfoData previous;
 	int64		rows = 0;
 	int64		repeated = 0;
 	int64		surplus = 0;
@@ -115,11 +115,8 @@ import_record_keys(Relation root, Tuplesortstate *sort)
 	Datum		value;
 	bool		isnull;
 
-	initStringInfo(&former);
+	initStringInfo(&previous);
 	idem_store_open(&store, RowExclusiveLock);
-	/* what that took back is not to be counted */
-	CommandCounterIncrement();
-	former_keys = import_count_keys(table);
 	idem_store_expect_many(&store);
 	while (IDEM_TUPLESORT_GETDATUM(sort, &value, &isnull))
 	{
@@ -127,8 +124,8 @@ import_record_keys(Relation root, Tuplesortstate *sort)
 		text	   *key = DatumGetTextPP(value);
 
 		CHECK_FOR_INTERRUPTS();
-		if (former.len == VARSIZE_ANY_EXHDR(key) &&
-			memcmp(former.data, VARDATA_ANY(key), former.len) == 0)
+		if (previous.len == VARSIZE_ANY_EXHDR(key) &&
+			memcmp(previous.data, VARDATA_ANY(key), previous.len) == 0)
 		{
 			surplus++;
 			if (!in_group)
@@ -141,8 +138,8 @@ import_record_keys(Relation root, Tuplesortstate *sort)
 				former_keys--;
 			rows++;
 			in_group = false;
-			resetStringInfo(&former);
-			appendBinaryStringInfo(&former, VARDATA_ANY(key),
+			resetStringInfo(&previous);
+			appendBinaryStringInfo(&previous, VARDATA_ANY(key),
 								   VARSIZE_ANY_EXHDR(key));
 		}
 		MemoryContextSwitchTo(caller);
@@ -163,11 +160,11 @@ import_record_keys(Relation root, Tuplesortstate *sort)
 				 errtable(root),
 				 errhidestmt(true)));
 
-	/* of those counted some may have expired, and were taken over, meanwhile */
+	/* others came and went since they were counted */
 	if (former_keys > 0)
 	{
 		CommandCounterIncrement();
-		former_keys = import_count_keys(table) - rows;
+		former_keys = idem_once_count_keys(table->scope.name) - rows;
 	}
 	if (former_keys > 0)
 		ereport(NOTICE,
@@ -183,10 +180,11 @@ import_record_keys(Relation root, Tuplesortstate *sort)
 
 /*
  * Records the keys of all rows of a table and its partitions, which the caller
- * has locked.
+ * has locked.  Of the "former" keys, which were in its scope before, those are
+ * told that none of the rows has.
  */
 void
-idem_once_import(Relation root)
+idem_once_import(Relation root, int64 former_keys)
 {
 	List	   *relids = find_all_inheritors(RelationGetRelid(root),
 											 NoLock, NULL);
@@ -205,6 +203,6 @@ idem_once_import(Relation root)
 		table_close(rel, NoLock);
 	}
 	tuplesort_performsort(sort);
-	import_record_keys(root, sort);
+	import_record_keys(root, sort, former_keys);
 	tuplesort_end(sort);
 }

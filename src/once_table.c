@@ -207,6 +207,15 @@ table_report_broken(Relation rel, const char *detail)
 			 errhidestmt(true)));
 }
 
+/*
+ * Whether a scope is one of idem's own, that no table's keys go into.
+ */
+bool
+idem_once_is_reserved(const char *scope)
+{
+	return strncmp(scope, "idem.", 5) == 0;
+}
+
 static bool
 table_collect_columns(Node *node, void *arg)
 {
@@ -344,6 +353,8 @@ table_build(Relation rel)
 		table_report_broken(rel, "Its trigger that runs before the insert of a row is missing or disabled.");
 	table_check_parts(rel, triggers, insert);
 
+	if (idem_once_is_reserved(insert->tgargs[0]))
+		table_report_broken(rel, "The scope that its trigger names belongs to idem itself.");
 	table->scope.name = cstring_to_text(insert->tgargs[0]);
 	table->scope.no_expiry = true;
 	if (insert->tgargs[1][0] != '\0')

@@ -339,6 +339,8 @@ idem_scope_resolve(text *name, IdemScopeUse use, IdemScope *scope)
 	ScopeRow   *row;
 	ScopeRow   *defaults;
 
+	/* a function that was declared PARALLEL SAFE by mistake */
+	PreventCommandIfParallelMode("functions of idem");
 	if (name == NULL)
 		name = cstring_to_text(idem_guc_scope != NULL &&
 							   idem_guc_scope[0] != '\0' ?

@@ -45,6 +45,7 @@ idem_shape_begin(IdemShape *shape)
 	initStringInfo(&shape->text);
 	shape->has_columns = false;
 	shape->settings = 0;
+	shape->unreadable = InvalidOid;
 	shape->seen = NIL;
 }
 
@@ -91,6 +92,28 @@ shape_settings(Oid type)
 }
 
 /*
+ * Whether a type is one whose input refuses every value.
+ */
+static bool
+shape_is_unreadable(Oid type)
+{
+	switch (type)
+	{
+		case PG_NODE_TREEOID:
+		case PG_NDISTINCTOID:
+		case PG_DEPENDENCIESOID:
+		case PG_MCV_LISTOID:
+		case PG_BRIN_BLOOM_SUMMARYOID:
+		case PG_BRIN_MINMAX_MULTI_SUMMARYOID:
+		case GTSVECTOROID:
+			return true;
+		case VOIDOID:
+			return false;
+	}
+	return get_typtype(type) == TYPTYPE_PSEUDO;
+}
+
+/*
  * Adds a type, as that of a column if it has a name.
  */
 void
@@ -115,6 +138,8 @@ idem_shape_add(IdemShape *shape, const char *name, Oid type)
 		return;
 	}
 
+	if (shape_is_unreadable(type))
+		shape->unreadable = type;
 	appendStringInfoString(text, format_type_be_qualified(type));
 	switch (get_typtype(type))
 	{

@@ -19,6 +19,7 @@ typedef struct IdemShape
 	StringInfoData text;		/* names, types and order of all columns */
 	bool		has_columns;	/* or else the type's name says it all */
 	int			settings;
+	Oid			unreadable;		/* a type whose input refuses every value */
 	List	   *seen;			/* composites, each told only once */
 } IdemShape;
 

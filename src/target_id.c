@@ -84,7 +84,9 @@ target_from_text(const IdemTarget *target, int n, char *value)
 	}
 	PG_CATCH();
 	{
-		target_refuse_value(target, n, idem_argument_reword(context));
+		target_refuse_value(target, n,
+							idem_argument_reword(context,
+												 target->types[n] >= FirstNormalObjectId));
 	}
 	PG_END_TRY();
 	return result;
@@ -166,7 +168,7 @@ target_from_object_text(const IdemTarget *target, char *id, Datum *values)
 	}
 	PG_CATCH();
 	{
-		(void) idem_argument_reword(context);
+		(void) idem_argument_reword(context, false);
 		target_refuse_id(target, "It is not JSON.",
 						 "Give a key of several columns as a JSON object by column name.");
 	}

@@ -4,16 +4,22 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
+#include "access/xact.h"
 #include "catalog/dependency.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_trigger.h"
 #include "commands/extension.h"
 #include "commands/trigger.h"
+#include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
+#include "utils/acl.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 
 #include "binding.h"
+#include "compat.h"
 
 /*
  * Whether a trigger's function is the extension's, and of that name; NULL is
@@ -67,4 +73,45 @@ idem_trigger_column(const char *qual)
 		column = var->varattno;
 	}
 	return column > 0 ? column : InvalidAttrNumber;
+}
+
+/*
+ * Warns of a partitioned table whose owner may not make partitions of it now:
+ * PostgreSQL clones the triggers of rows into each, for which whoever makes it
+ * needs EXECUTE on their functions, and names none of them where he lacks it.
+ */
+void
+idem_trigger_warn_of_owner(Oid relid)
+{
+	Relation	rel;
+	TriggerDesc *triggers;
+	Oid			lacking = InvalidOid;
+
+	CommandCounterIncrement();
+	rel = table_open(relid, NoLock);
+	triggers = rel->trigdesc;
+	if (rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+		triggers = NULL;
+	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
+	{
+		const Trigger *trigger = &triggers->triggers[i];
+
+		if (TRIGGER_FOR_ROW(trigger->tgtype) &&
+			idem_trigger_is_ours(trigger->tgfoid, NULL) &&
+			!IDEM_ROLE_MAY_EXECUTE(trigger->tgfoid, rel->rd_rel->relowner))
+			lacking = trigger->tgfoid;
+	}
+	if (OidIsValid(lacking))
+	{
+		char	   *owner = GetUserNameFromId(rel->rd_rel->relowner, false);
+
+		ereport(WARNING,
+				(errmsg("owner \"%s\" of table \"%s\" cannot make partitions of it",
+						owner, RelationGetRelationName(rel)),
+				 errdetail("A new partition gets the table's triggers, which takes EXECUTE on function %s.",
+						   get_func_name(lacking)),
+				 errhint("Call idem_grant('%s', 'operator'), or have a role with that level make them.",
+						 owner)));
+	}
+	table_close(rel, NoLock);
 }

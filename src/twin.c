@@ -19,6 +19,8 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/primnodes.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -50,6 +52,7 @@ typedef struct TwinResult
 	Oid			input;
 	Oid			input_param;
 	int32		typmod;
+	bool		not_run;		/* strict, and an argument is NULL */
 } TwinResult;
 
 /*
@@ -196,7 +199,8 @@ twin_return_recorded(TwinResult *result, char *printed)
 	const char *volatile sqlstate = NULL;
 
 	/* what has no shape cannot have come to refuse NULL */
-	if (printed == NULL && result->function->result_shape[0] == '\0')
+	if (printed == NULL &&
+		(result->not_run || result->function->result_shape[0] == '\0'))
 	{
 		twin_return(result, (Datum) 0, true);
 		return;
@@ -208,7 +212,9 @@ twin_return_recorded(TwinResult *result, char *printed)
 	}
 	PG_CATCH();
 	{
-		sqlstate = idem_argument_reword(context);
+		sqlstate = idem_argument_reword(context,
+										(result->function->result_settings &
+										 IDEM_SETTINGS_PATH) != 0);
 	}
 	PG_END_TRY();
 	if (sqlstate != NULL)
@@ -355,6 +361,22 @@ twin_take_arguments(FunctionCallInfo fcinfo, int first,
 }
 
 /*
+ * The collation that the twin's call would give the original: PL/pgSQL hands
+ * down to every parameter what the parser derived of all arguments, the key
+ * among them.  Where those conflict, each has its type's.
+ */
+static Oid
+twin_collation(FunctionCallInfo fcinfo, int first, int nargs)
+{
+	List	   *args = castNode(FuncExpr, fcinfo->flinfo->fn_expr)->args;
+	Oid			collations[FUNC_MAX_ARGS];
+
+	for (int i = 0; i < nargs; i++)
+		collations[i] = exprCollation(list_nth(args, i + first));
+	return idem_function_derive_collation(collations, nargs);
+}
+
+/*
  * Whether the column list that the twin reads the result through is what the
  * function returns.
  */
@@ -442,11 +464,14 @@ twin_call(FunctionCallInfo fcinfo, int first, IdemCall *call,
 						values, nulls);
 	if (!idem_call_begin(call))
 	{
+		for (int i = 0; call->function->strict && i < call->function->nargs; i++)
+			result->not_run |= nulls[i];
 		twin_replay(result, &call->row);
 		return;
 	}
 	idem_function_json_begin(&result->json, call->function);
-	idem_call_run(call, values, nulls, twin_take_value, result);
+	idem_call_run(call, twin_collation(fcinfo, first, call->function->nargs),
+				  values, nulls, twin_take_value, result);
 	idem_call_end(call, idem_function_json_end(&result->json),
 				  twin_record_result(result));
 }

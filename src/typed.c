@@ -53,7 +53,7 @@ typed_try_jsonb(const char *json)
 	}
 	PG_CATCH();
 	{
-		(void) idem_argument_reword(context);
+		(void) idem_argument_reword(context, false);
 	}
 	PG_END_TRY();
 	return jsonb;

@@ -164,7 +164,8 @@ wrap_number_parameters(Oid oid, StringInfo in, List **out, StringInfo variable)
 
 		if (mode != PROARGMODE_OUT && mode != PROARGMODE_TABLE)
 			appendStringInfo(in, ", $%d", i + 2);
-		if (mode == PROARGMODE_OUT || mode == PROARGMODE_INOUT)
+		if (mode == PROARGMODE_OUT || mode == PROARGMODE_INOUT ||
+			mode == PROARGMODE_TABLE)
 			*out = lappend_int(*out, i + 2);
 	}
 	ReleaseSysCache(tuple);
@@ -187,8 +188,7 @@ wrap_body(const IdemFunction *function, Oid own_schema)
 	/* a domain may refuse the NULL that tells idem_twin_value() its type */
 	bool		is_domain = get_typtype(function->rettype) == TYPTYPE_DOMAIN;
 
-	/* it would not know the name of what it returns, either */
-	bool		by_name = is_row || is_domain || function->result_name != NULL;
+	bool		by_name;
 	StringInfoData body;
 	StringInfoData in;
 	StringInfoData variable;
@@ -199,11 +199,14 @@ wrap_body(const IdemFunction *function, Oid own_schema)
 	initStringInfo(&variable);
 	wrap_number_parameters(function->oid, &in, &out, &variable);
 
+	/* it would not know the name of what it returns, either */
+	by_name = is_row || is_domain || out != NIL;
+
 	initStringInfo(&body);
 	/* says whose twin it is; a line end in a name would end the comment */
 	appendStringInfo(&body, "-- the twin of %s\n#variable_conflict use_column\n",
 					 idem_function_print_line(original));
-	if (is_void || (function->retset ? is_rows : by_name))
+	if (function->retset ? is_rows : is_void || by_name)
 		appendStringInfo(&body, "DECLARE\n\t%s pg_catalog.%s;\n",
 						 variable.data, is_void ? "bool" : "record");
 	appendStringInfoString(&body, "BEGIN\n\t");
@@ -214,7 +217,8 @@ wrap_body(const IdemFunction *function, Oid own_schema)
 			appendStringInfo(&body, "FOR %s IN ", variable.data);
 		else if (function->retset)
 			appendStringInfoString(&body, "RETURN QUERY ");
-		appendStringInfo(&body, "SELECT * FROM %s.idem_twin(%s, $1%s) AS t(%s)",
+		appendStringInfo(&body, "SELECT %s FROM %s.idem_twin(%s, $1%s) AS t(%s)",
+						 is_void ? "NULL::pg_catalog.void" : "*",
 						 schema, original, in.data,
 						 wrap_result_columns(function));
 		/* at the end, where blanks in its place are not seen in a CONTEXT */
@@ -233,7 +237,11 @@ wrap_body(const IdemFunction *function, Oid own_schema)
 	}
 
 	/* not as columns, which the plan would keep when the type is altered */
-	if (is_rows)
+	if (is_rows && out != NIL)
+		appendStringInfo(&body, " LOOP\n\t\t$%d := %s.%s;\n\t\tRETURN NEXT;\n\tEND LOOP;\n",
+						 linitial_int(out), variable.data,
+						 wrap_result_name(function));
+	else if (is_rows)
 		appendStringInfo(&body, " LOOP\n\t\tRETURN NEXT %s.%s;\n\tEND LOOP;\n",
 						 variable.data, wrap_result_name(function));
 	else
@@ -362,6 +370,14 @@ idem_wrap(PG_FUNCTION_ARGS)
 					 errmsg("function %s has a parameter \"%s\" already",
 							function->identity, KEY_PARAMETER)));
 	}
+	if (OidIsValid(function->unreadable))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("function %s cannot have a twin", function->identity),
+				 errdetail("Its result holds type %s, of which PostgreSQL reads no values from text.",
+						   format_type_be(function->unreadable)),
+				 errhint("idem_call() replays it as JSON."),
+				 errhidestmt(true)));
 	wrap_choose_name(function->oid,
 					 PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1),
 					 &schema, &name);
