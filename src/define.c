@@ -7,10 +7,11 @@
  * so that of two definitions one comes after the other and no table is bound
  * meanwhile.
  *
- * The tables are written as the caller, and so under the same checks as plain
- * DML (machine.c).  They are read as their owner and by the latest snapshot:
- * in a REPEATABLE READ transaction, too, a definition replaces the one that is
- * in force.
+ * The tables are read and written as their owner, so that what he put on them
+ * never runs as a caller who may do more, and by the latest snapshot: in a
+ * REPEATABLE READ transaction, too, a definition replaces the one that is in
+ * force.  Since their trigger (machine.c) lets the owner do anything, it is
+ * asked here whether the machine is the caller's, with its row locked.
  *
  * States that go are given up last: until then rows may be in them, and are
  * moved to states that are there already (bound.c).
@@ -57,7 +58,7 @@ typedef enum DefineStatement
 static const struct
 {
 	const char *text;
-	bool		as_owner;
+	bool		read_only;
 	int			nparams;
 	Oid			types[MAX_PARAMS];
 }			statements[] = {
@@ -79,8 +80,9 @@ static const struct
 		true, 1, {TEXTOID}
 	},
 	[DEFINE_CREATE] = {
-		"INSERT INTO idem.machine (name) VALUES ($1) ON CONFLICT DO NOTHING",
-		false, 1, {TEXTOID}
+		"INSERT INTO idem.machine (name, owner) VALUES ($1, $2)"
+		" ON CONFLICT DO NOTHING",
+		false, 2, {TEXTOID, NAMEOID}
 	},
 	[DEFINE_CLEAR] = {
 		"DELETE FROM idem.transition WHERE machine OPERATOR(pg_catalog.=) $1",
@@ -127,20 +129,18 @@ define_run_at(DefineStatement which, Datum *values, const bool *nulls,
 
 	for (int i = 0; i < nparams; i++)
 		flags[i] = nulls != NULL && nulls[i] ? 'n' : ' ';
-	if (statements[which].as_owner)
-		idem_catalog_become(idem_catalog_owner(IDEM_REL_MACHINE), &saved);
+	idem_catalog_become(idem_catalog_owner(IDEM_REL_MACHINE), &saved);
 	if (plans[which] == NULL)
 		plans[which] = idem_sql_keep_plan(statements[which].text, nparams,
 										  statements[which].types);
 	result = SPI_execute_snapshot(plans[which], values, flags,
 								  snapshot, InvalidSnapshot,
-								  statements[which].as_owner, true, 0);
+								  statements[which].read_only, true, 0);
 	if (result < 0)
 		elog(ERROR, "SPI_execute_snapshot failed: %s",
 			 SPI_result_code_string(result));
 	processed = SPI_processed;
-	if (statements[which].as_owner)
-		idem_catalog_restore(&saved);
+	idem_catalog_restore(&saved);
 	return processed;
 }
 
@@ -581,7 +581,7 @@ idem_define(PG_FUNCTION_ARGS)
 		elog(ERROR, "SPI_connect failed");
 	while (!idem_machine_lock(machine, &owner))
 	{
-		Datum		values[1] = {CStringGetTextDatum(machine)};
+		Datum		values[2] = {CStringGetTextDatum(machine)};
 
 		CHECK_FOR_INTERRUPTS();
 		if (rounds++ > MAX_ROUNDS)
@@ -590,6 +590,8 @@ idem_define(PG_FUNCTION_ARGS)
 					 errmsg("machine \"%s\" cannot be made", machine),
 					 errdetail("What is inserted into table \"idem.machine\" is not there afterwards."),
 					 errhidestmt(true)));
+		namestrcpy(&owner, GetUserNameFromId(GetUserId(), false));
+		values[1] = NameGetDatum(&owner);
 		(void) define_run(DEFINE_CREATE, values, NULL);
 	}
 	if (!idem_machine_may_change(NameStr(owner)))

@@ -89,7 +89,7 @@ static IdemVisitSlot * slots = NULL;
 static HTAB *visited = NULL;
 static RunningWorker running[IDEM_MAX_WORKERS];
 static bool told_of_missing = false;
-static bool told_of_no_room = false;
+static TimestampTz told_of_no_room_at = 0;
 
 static void
 launcher_request(void)
@@ -320,15 +320,16 @@ launcher_start(Visited * entry, TimestampTz now)
 	worker.bgw_notify_pid = MyProcPid;
 	if (!RegisterDynamicBackgroundWorker(&worker, &running[slot].handle))
 	{
-		if (!told_of_no_room)
+		if (now - told_of_no_room_at >= USECS_PER_HOUR)
+		{
 			ereport(LOG,
 					(errmsg("no worker of idem could be started"),
 					 errhint("Consider increasing \"max_worker_processes\".")));
-		told_of_no_room = true;
+			told_of_no_room_at = now;
+		}
 		entry->next_at = now + launcher_naptime();
 		return true;
 	}
-	told_of_no_room = false;
 	running[slot].database = entry->database;
 	entry->slot = slot;
 	return true;
@@ -481,6 +482,7 @@ idem_launcher_main(Datum arg)
 		{
 			launcher_plan_anew();
 			look_at = 0;
+			told_of_no_room_at = 0;
 		}
 		last = now;
 		launcher_collect(now);

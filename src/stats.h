@@ -58,7 +58,9 @@ typedef enum IdemGauge
 	IDEM_GAUGE_BLOCKS_DONE,
 	IDEM_GAUGE_REMOVED,			/* by this sweep */
 	IDEM_GAUGE_ROUND_AT,		/* when the round that goes on began ... */
-	IDEM_GAUGE_ROUND_DONE,		/* ... and how many blocks of it are done */
+	IDEM_GAUGE_ROUND_DONE,		/* ... how many blocks of it are done ... */
+	IDEM_GAUGE_ROUND_BLOCKS,	/* ... of how many at most so far ... */
+	IDEM_GAUGE_ROUND_FILE,		/* ... and of which file */
 	IDEM_GAUGE_CAUGHT_UP_AT,	/* what expired before it is gone */
 	IDEM_NGAUGES
 }			IdemGauge;

@@ -300,6 +300,7 @@ sweep_table(IdemSweep *sweep)
 	}
 
 	sweep->nblocks = nblocks;
+	sweep->file = rel->rd_rel->relfilenode;
 	while (sweep->done < nblocks && !idem_sweep_is_over(sweep))
 	{
 		BlockNumber block = sweep->block % nblocks;

@@ -33,7 +33,8 @@ typedef struct IdemSweep
 
 	/* how far it has come */
 	int64		removed;		/* in all turns; never more than "quota" */
-	BlockNumber nblocks;		/* of the relation, where it is walked */
+	BlockNumber nblocks;		/* of the relation, where it is walked ... */
+	Oid			file;			/* ... and which file that is */
 	BlockNumber block;			/* where it goes on */
 	BlockNumber done;			/* blocks that were walked */
 	bool		once_round;		/* nothing is left to be done */

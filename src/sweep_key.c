@@ -111,6 +111,7 @@ key_sweep_heap(KeySweep *keys)
 	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
 
 	sweep->nblocks = nblocks;
+	sweep->file = rel->rd_rel->relfilenode;
 	while (sweep->done < nblocks && !idem_sweep_is_over(sweep))
 	{
 		BlockNumber block = sweep->block % nblocks;

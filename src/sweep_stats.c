@@ -5,9 +5,12 @@
  * The lag is a promise, not a guess: every record that expired before the
  * beginning of the last complete round is gone, but for those that a sweep had
  * to pass over.  A round that one call does not finish goes on in the next one
- * that holds the position; it began when its first call did.  What a call has
- * found out counts once its transaction is committed, since only then is
- * anything gone, and only then does the next call go on from there.
+ * that holds the position; it began when its first call did.  Where the table
+ * was written to another file meanwhile (VACUUM FULL, CLUSTER) it begins anew,
+ * and where blocks were cut off its end it is as long as before: what was
+ * walked may be what is gone.  What a call has found out counts once its
+ * transaction is committed, since only then is anything gone, and only then
+ * does the next call go on from there.
  */
 #include "postgres.h"
 
@@ -27,6 +30,7 @@ typedef struct Pending
 	TimestampTz began_at;
 	int64		done;
 	int64		nblocks;
+	Oid			file;
 	bool		whole;			/* it went once round by itself */
 	bool		owned;			/* it went on from where the last one stopped */
 } Pending;
@@ -42,6 +46,7 @@ sweep_settle(const Pending *call)
 {
 	int64		round_at = idem_stats_get(call->row, IDEM_GAUGE_ROUND_AT);
 	int64		done = idem_stats_get(call->row, IDEM_GAUGE_ROUND_DONE);
+	int64		nblocks = idem_stats_get(call->row, IDEM_GAUGE_ROUND_BLOCKS);
 
 	if (call->whole)
 	{
@@ -50,15 +55,19 @@ sweep_settle(const Pending *call)
 			idem_stats_set(call->row, IDEM_GAUGE_ROUND_AT, 0);
 		return;
 	}
-	if (!call->owned)
+	/* without blocks nobody knows how far it came */
+	if (!call->owned || call->nblocks == 0)
 		return;
-	if (round_at == 0)
+	if (round_at == 0 ||
+		call->file != idem_stats_get(call->row, IDEM_GAUGE_ROUND_FILE))
 	{
 		round_at = call->began_at;
 		done = 0;
+		nblocks = 0;
 	}
 	done += call->done;
-	if (done >= call->nblocks)
+	nblocks = Max(nblocks, call->nblocks);
+	if (done >= nblocks)
 	{
 		if (round_at > idem_stats_get(call->row, IDEM_GAUGE_CAUGHT_UP_AT))
 			idem_stats_set(call->row, IDEM_GAUGE_CAUGHT_UP_AT, round_at);
@@ -66,6 +75,8 @@ sweep_settle(const Pending *call)
 	}
 	idem_stats_set(call->row, IDEM_GAUGE_ROUND_AT, round_at);
 	idem_stats_set(call->row, IDEM_GAUGE_ROUND_DONE, done);
+	idem_stats_set(call->row, IDEM_GAUGE_ROUND_BLOCKS, nblocks);
+	idem_stats_set(call->row, IDEM_GAUGE_ROUND_FILE, call->file);
 }
 
 /*
@@ -162,6 +173,7 @@ idem_sweep_stats_end(IdemSweep *sweep, bool owned)
 	call->began_at = sweep->now;
 	call->done = sweep->done;
 	call->nblocks = sweep->nblocks;
+	call->file = sweep->file;
 	call->whole = sweep->once_round;
 	call->owned = owned;
 }

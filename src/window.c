@@ -177,7 +177,8 @@ window_take_hits(Datum value, bool isnull, int *nhits)
  * by as much as the latest is ahead, which was no later than now, but not
  * behind a hit that is not in the future and may be of the right time: so none
  * leaves the span sooner than it should, and all have left one span from now.
- * True if any has moved.
+ * The row is kept for less only if all of them have moved: else it may stand
+ * for a hit with a longer span that has not.  True if any has moved.
  */
 static bool
 window_rebase(const Window *window, TimestampTz now, Datum *values, bool *nulls)
@@ -186,6 +187,7 @@ window_rebase(const Window *window, TimestampTz now, Datum *values, bool *nulls)
 	const TimestampTz *hits = window_take_hits(values[COL_HITS],
 											   nulls[COL_HITS], &nhits);
 	TimestampTz ahead = nhits > 0 ? hits[nhits - 1] - now : 0;
+	TimestampTz expires_at;
 	ArrayType  *array;
 	TimestampTz *moved;
 
@@ -199,10 +201,11 @@ window_rebase(const Window *window, TimestampTz now, Datum *values, bool *nulls)
 			moved[i] = Max(hits[i] - ahead, i > 0 ? moved[i - 1] : DT_NOBEGIN);
 	}
 	values[COL_HITS] = PointerGetDatum(array);
+	expires_at = DatumGetTimestampTz(values[COL_EXPIRES_AT]);
+	if (hits[0] > now)
+		expires_at -= ahead;
 	values[COL_EXPIRES_AT] =
-		TimestampTzGetDatum(Max(window_end(window, now),
-								DatumGetTimestampTz(values[COL_EXPIRES_AT]) -
-								ahead));
+		TimestampTzGetDatum(Max(window_end(window, now), expires_at));
 	return true;
 }
 

@@ -158,6 +158,23 @@ SET ROLE regress_idem_maker;
 DELETE FROM idem.machine WHERE name = 'made';
 RESET ROLE;
 
+-- What the tables' owner has put on them runs as he does, whoever defines.
+BEGIN;
+ALTER TABLE idem.machine OWNER TO regress_idem_maker;
+ALTER TABLE idem.state OWNER TO regress_idem_maker;
+ALTER TABLE idem.transition OWNER TO regress_idem_maker;
+CREATE FUNCTION pg_temp.spy() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	RAISE INFO '% of % as %', tg_op, tg_table_name, current_user;
+	RETURN NULL;
+END $$;
+CREATE TRIGGER spy AFTER INSERT OR UPDATE OR DELETE ON idem.machine EXECUTE FUNCTION pg_temp.spy();
+CREATE TRIGGER spy AFTER INSERT OR UPDATE OR DELETE ON idem.state EXECUTE FUNCTION pg_temp.spy();
+CREATE TRIGGER spy AFTER INSERT OR UPDATE OR DELETE ON idem.transition EXECUTE FUNCTION pg_temp.spy();
+SELECT idem_define('spied', 'stateDiagram-v2' || chr(10) || '[*] --> a' || chr(10) || 'a --> b : go');
+SELECT idem_define('spied', 'stateDiagram-v2' || chr(10) || '[*] --> a' || chr(10) || 'a --> [*]');
+SELECT owner = current_user AS mine FROM idem.machine WHERE name = 'spied';
+ROLLBACK;
+
 -- Read-only.
 BEGIN READ ONLY;
 SELECT idem_define('x', 'stateDiagram-v2' || chr(10) || '[*] --> a');

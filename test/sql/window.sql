@@ -92,6 +92,12 @@ UPDATE idem.window_hit SET hits[2] = now() + '30 min' WHERE key = 'mixed';
 SELECT allowed FROM idem_window('mixed', '1 h', max => 2);
 SELECT now() - hits[1] BETWEEN '10 min' AND '11 min' AS stays, now() - hits[2] < '1 min' AS moved FROM idem.window_hit WHERE key = 'mixed';
 
+-- and the row for as long as the longest span among them
+SELECT count FROM idem_window('longer', '10 h');
+UPDATE idem.window_hit SET hits = hits || now() + '50 min' WHERE key = 'longer';
+SELECT count FROM idem_window('longer', '1 h', max => 5);
+SELECT expires_at - hits[1] AS kept FROM idem.window_hit WHERE key = 'longer';
+
 -- a hit that is rolled back does not count
 BEGIN;
 SELECT count FROM idem_window('undone', '1 h');

@@ -44,6 +44,22 @@ sub reset_stats
 	return;
 }
 
+# When a sweep had last come round: later than that, nothing has expired.
+sub caught_up
+{
+	my ($db, $kind) = @_;
+
+	return $node->safe_psql($db, "SELECT clock_timestamp() - lag * interval '1 s' FROM idem_stats() WHERE kind = 'sweep' AND name = '$kind'");
+}
+
+# Whether it has come round since.
+sub come_round_since
+{
+	my ($db, $kind, $before) = @_;
+
+	return "SELECT clock_timestamp() - lag * interval '1 s' - '$before' > interval '20 ms' FROM idem_stats() WHERE kind = 'sweep' AND name = '$kind'";
+}
+
 # Nobody is given the first.
 $node->safe_psql('postgres', 'CREATE ROLE regress_idem_shipper; CREATE ROLE regress_idem_seller');
 
@@ -120,16 +136,24 @@ EOT
 			't', 'all kinds have a lag');
 		is($node->safe_psql($db, q{SELECT count(*) FROM idem_sweep_progress()}), '0', 'none runs now');
 
+		# What stopped half way has not come round.
+		$node->safe_psql($db, q{SELECT count(*) FROM idem_once_many(ARRAY(SELECT i::text FROM generate_series(1, 500) AS i), scope => 'e', ttl => '1 ms')});
+		my $behind = caught_up($db, 'key');
+		$node->safe_psql($db, q{SELECT pg_sleep(0.05)});
+		$node->safe_psql($db, q{SELECT idem_sweep(20)});
+		is($node->safe_psql($db, come_round_since($db, 'key', $behind)), 'f', 'stopped half way');
+		$node->safe_psql($db, q{SELECT idem_sweep()});
+		is($node->safe_psql($db, come_round_since($db, 'key', $behind)), 't', 'and come round');
+
 		# A round over several calls.
 		$node->safe_psql($db, q{SELECT count(*) FROM idem_once_many(ARRAY(SELECT i::text FROM generate_series(1, 500) AS i), scope => 'e', ttl => '1 ms')});
-		my $lag = q{SELECT clock_timestamp() - lag * interval '1 s' FROM idem_stats() WHERE kind = 'sweep' AND name = 'key'};
-		my $before = $node->safe_psql($db, $lag);
+		my $before = caught_up($db, 'key');
 		$node->safe_psql($db, q{SELECT pg_sleep(0.05)});
 		$node->safe_psql($db, q{BEGIN; SELECT idem_sweep(); ROLLBACK});
-		is($node->safe_psql($db, "SELECT ($lag) - '$before' < interval '20 ms'"), 't',
+		is($node->safe_psql($db, come_round_since($db, 'key', $before)), 'f',
 			'a sweep that rolled back has removed nothing');
 		$node->safe_psql($db, q{SELECT idem_sweep(600)}) foreach 1 .. 4;
-		is($node->safe_psql($db, "SELECT ($lag) - '$before' > interval '20 ms'"), 't',
+		is($node->safe_psql($db, come_round_since($db, 'key', $before)), 't',
 			'calls that stop half way come round together');
 		is($node->safe_psql($db, q{SELECT count(*) FROM idem.key WHERE scope = 'e'}), '0', 'all is gone');
 
@@ -241,6 +265,60 @@ EOT
 		is($node->safe_psql($db, q{SELECT count(*) FROM idem_stats() WHERE kind <> 'sweep'}), '0', 'no counters');
 		is($node->safe_psql($db, q{SELECT count(*) FROM idem_refusals()}), '0', 'no refusals');
 	});
+
+# A round that goes on over several calls, and a table that becomes shorter in
+# between: what was walked may be what is gone.
+{
+	my $db = 'idem_' . (accesses())[0];
+	my $expired = q{clock_timestamp() - interval '30 h'};
+	my $issue = sub {
+		my ($n, $until) = @_;
+
+		return "INSERT INTO idem.token (hash, created_at, expires_at, purpose) SELECT sha256(random()::text::bytea), now(), $until, 'p' FROM generate_series(1, $n)";
+	};
+	my $left = q{SELECT count(*) > 0 FROM idem.token};
+	my $before;
+
+	$node->safe_psql($db, q{TRUNCATE idem.token; ALTER TABLE idem.token SET (fillfactor = 10, autovacuum_enabled = off)});
+	my $begin = sub {
+		$node->safe_psql($db, $_) foreach
+			'TRUNCATE idem.token',
+			q{UPDATE idem.sweep_state SET position = 0 WHERE kind = 'token'},
+			'SELECT idem_sweep()';
+		return;
+	};
+
+	$begin->();
+	$before = caught_up($db, 'token');
+	$node->safe_psql($db, $_) foreach
+		$issue->(1600, "CASE WHEN generate_series % 2 = 0 THEN $expired ELSE now() + interval '1 h' END"),
+		$issue->(1600, $expired),
+		'SELECT pg_sleep(0.05)',
+		'SELECT idem_sweep(900)',
+		'DELETE FROM idem.token WHERE expires_at > now()',
+		'VACUUM FULL idem.token',
+		'SELECT idem_sweep(500)';
+	is($node->safe_psql($db, $left), 't', 'some are left');
+	is($node->safe_psql($db, come_round_since($db, 'token', $before)), 'f', 'VACUUM FULL: the round begins anew');
+	$node->safe_psql($db, 'SELECT idem_sweep(500)') foreach 1 .. 6;
+	is($node->safe_psql($db, come_round_since($db, 'token', $before)), 't', 'and ends');
+
+	$begin->();
+	$before = caught_up($db, 'token');
+	$node->safe_psql($db, $_) foreach
+		$issue->(1600, $expired),
+		q{UPDATE idem.sweep_state SET position = (SELECT pg_relation_size('idem.token') / 8192 / 2) WHERE kind = 'token'},
+		'SELECT pg_sleep(0.05)',
+		'SELECT idem_sweep(850)',
+		'VACUUM idem.token',
+		'SELECT idem_sweep(10)';
+	is($node->safe_psql($db, $left), 't', 'some are left');
+	is($node->safe_psql($db, come_round_since($db, 'token', $before)), 'f', 'VACUUM: the round is as long as before');
+	$node->safe_psql($db, 'SELECT idem_sweep(500)') foreach 1 .. 6;
+	is($node->safe_psql($db, come_round_since($db, 'token', $before)), 't', 'and ends');
+
+	$node->safe_psql($db, q{ALTER TABLE idem.token RESET (fillfactor, autovacuum_enabled)});
+}
 
 # Many backends count the same exactly.
 my $db = idem_database($node, 'many');

@@ -182,4 +182,34 @@ $node->stop('fast');
 cmp_ok(time - $began, '<', 30, 'a fast shutdown is not held up');
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP|signal 11/, 'no crash of its own');
 
+# One place for the workers of three databases: each gets it in turn, and that
+# there could be more is told of once.
+{
+	my $node = idem_node('crowded', conf => <<'EOT');
+shared_preload_libraries = 'idem'
+max_worker_processes = 2
+max_logical_replication_workers = 0
+idem.naptime = 1
+idem.workers = 4
+idem.databases = '*'
+EOT
+	my $no_room = qr/no worker of idem could be started/;
+
+	foreach my $db (qw(one two three))
+	{
+		idem_database($node, $db);
+		$node->safe_psql($db, q{SELECT idem_once('a', ttl => '1 ms')});
+	}
+	$node->wait_for_log($no_room);
+	foreach my $round (1 .. 3)
+	{
+		$node->safe_psql($_, q{SELECT idem_once('a', ttl => '1 ms')}) foreach qw(one two three);
+		ok($node->poll_query_until($_, 'SELECT count(*) = 0 FROM idem.key'), "round $round: $_ has its turn")
+		  foreach qw(one two three);
+	}
+	my $n = () = slurp_file($node->logfile) =~ /$no_room/g;
+	is($n, 1, 'too few places are told of once');
+	$node->stop;
+}
+
 done_testing();

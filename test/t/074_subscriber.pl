@@ -155,5 +155,31 @@ is($node{right}->safe_psql('postgres', "SELECT min(seq) > (SELECT max(seq) FROM 
 cmp_ok($node{right}->safe_psql('postgres', q{SELECT fence FROM idem.lease WHERE name = 'job3'}), '>', $fence, 'fences go on');
 
 $node{left}->safe_psql('postgres', 'DROP SUBSCRIPTION back');
+
+# Every table is published: what each database has by itself makes room first.
+{
+	my $connstr = $node{left}->connstr('whole') =~ s/'/''/gr;
+	my $orders = 'CREATE TABLE orders (id int PRIMARY KEY, state text)';
+
+	idem_database($_, 'whole') foreach values %node;
+	$node{left}->safe_psql('whole', <<"EOT");
+SELECT idem_define('order', E'stateDiagram-v2\n[*] --> open\nopen --> stale : expire after 1 ms');
+$orders;
+SELECT idem_attach('order', 'orders', 'state', history => true);
+INSERT INTO orders VALUES (1, 'open');
+CREATE PUBLICATION whole FOR ALL TABLES;
+EOT
+	$node{right}->safe_psql('whole', <<"EOT");
+$orders;
+DELETE FROM idem.sweep_state;
+EOT
+	$node{right}->safe_psql('whole', "CREATE SUBSCRIPTION whole CONNECTION '$connstr' PUBLICATION whole");
+	$node{right}->wait_for_subscription_sync($node{left}, 'whole', 'whole');
+	$node{left}->safe_psql('whole', q{INSERT INTO orders VALUES (2, 'open'); SELECT idem_sweep()});
+	$node{left}->wait_for_catchup('whole');
+	is($node{right}->safe_psql('whole', q{SELECT count(*) FROM idem.timer WHERE event = 'expire'}), '2', 'all tables: timers arrive');
+	$node{right}->safe_psql('whole', 'DROP SUBSCRIPTION whole');
+}
+
 $_->stop foreach values %node;
 done_testing();
