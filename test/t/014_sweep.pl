@@ -96,8 +96,8 @@ EOT2
 		ask($locker, 'COMMIT');
 		$locker->quit;
 
-		# At the pace of VACUUM: here four tenths of a second for 64 pages, so that half
-		# a second is over long before all of it is done.
+		# At the pace of VACUUM: here four tenths of a second for 64 pages, so that three
+		# seconds are over long before all of it is done.
 		$node->safe_psql($db, q{
 INSERT INTO idem.token (hash, created_at, expires_at, purpose)
 SELECT sha256(i::text::bytea), '2020-01-01', '2020-01-01', 'slow' FROM generate_series(1, 50000) AS i});
@@ -106,7 +106,7 @@ SELECT sha256(i::text::bytea), '2020-01-01', '2020-01-01', 'slow' FROM generate_
 		$node->safe_psql($db, q{
 SET vacuum_cost_delay = '100 ms';
 SET vacuum_cost_limit = 1;
-SELECT idem_sweep(NULL, '500 ms')});
+SELECT idem_sweep(NULL, '3 s')});
 		cmp_ok($node->safe_psql($db, $left), '>', 0, 'a sweep keeps to vacuum_cost_delay');
 		$node->safe_psql($db, q{SELECT idem_sweep(NULL)});
 		is($node->safe_psql($db, $left), '0', 'and without it goes on');
