@@ -65,6 +65,25 @@ ok(emptied($_), "database $_ is swept") foreach @dbs;
 is($node->safe_psql('three', 'SELECT count(*) FROM idem.key'), '1000', 'another is not');
 is( $node->safe_psql('one', q{SELECT removed, lag < 60 FROM idem_stats() WHERE kind = 'sweep' AND name = 'key'}),
 	'1000|t', 'and is counted');
+ok($node->poll_query_until('postgres', q{SELECT xact_commit > 0 FROM pg_stat_database WHERE datname = 'none'}),
+	'a database without the extension is looked at');
+unlike(slurp_file($node->logfile), qr/ERROR|WARNING|FATAL/, 'and nothing is said of it');
+
+# Settings of the database that would stop it do not.
+{
+	local $ENV{PGOPTIONS} = '-c default_transaction_read_only=off -c default_transaction_isolation=read\\ committed -c search_path=public'
+	  . ' -c session_replication_role=origin -c statement_timeout=1min -c lock_timeout=0';
+
+	$node->safe_psql('one', $_) foreach 'ALTER DATABASE one SET default_transaction_read_only = on',
+	  'ALTER DATABASE one SET default_transaction_isolation = serializable',
+	  'ALTER DATABASE one SET search_path = nowhere',
+	  'ALTER DATABASE one SET session_replication_role = replica',
+	  q{ALTER DATABASE one SET statement_timeout = '1ms'},
+	  q{ALTER DATABASE one SET lock_timeout = '1ms'};
+	fill('one', 100);
+	ok(emptied('one'), 'settings of the database');
+	$node->safe_psql('one', 'ALTER DATABASE one RESET ALL');
+}
 
 # Ticking, by the owner of the table, who is no superuser.
 $node->safe_psql('one', <<'EOT');
@@ -109,6 +128,28 @@ pass('template, rename and drop');
 setting('idem.batch_size', '10000');
 ok(emptied('one'), 'and work goes on');
 
+# Also where each of many timers takes long: the wait is for one of them, and longer
+# than the five seconds after which PostgreSQL gives up if nobody else would have the
+# database's lock.
+idem_database($node, 'slow');
+$node->safe_psql('slow', <<'EOT');
+GRANT CREATE ON SCHEMA public TO regress_idem_owner;
+SELECT idem_grant('regress_idem_owner', 'operator');
+SET ROLE regress_idem_owner;
+CREATE FUNCTION slowly() RETURNS bool LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(8); RETURN true; END $$;
+SELECT idem_define('slow', E'stateDiagram-v2\n[*] --> open\nopen --> stale : expire [slowly()] after 1 ms\nstale --> [*]\n');
+CREATE TABLE slow (id int PRIMARY KEY, state text NOT NULL DEFAULT 'open');
+SELECT idem_attach('slow', 'slow', 'state', history => true);
+INSERT INTO slow SELECT i FROM generate_series(1, 20) AS i;
+EOT
+# it may have been looked at before the extension was there
+$node->reload;
+my $asleep = q{SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'idem worker' AND wait_event = 'PgSleep'};
+ok($node->poll_query_until('postgres', $asleep), 'in the middle of a slow one');
+is(($node->psql('postgres', 'ALTER DATABASE slow RENAME TO slower'))[0], 0, 'a database can be renamed');
+$node->safe_psql('postgres', q{DO $$ BEGIN
+	EXECUTE format('ALTER DATABASE %I ALLOW_CONNECTIONS false', (SELECT datname FROM pg_database WHERE datname LIKE 'slow%')); END $$});
+
 # The installation is looked for again and again, not complained of.
 is(workers() <= 2, 1, 'no more workers than allowed');
 $node->safe_psql('T wo', 'DROP EXTENSION idem CASCADE');
@@ -138,6 +179,12 @@ $node->safe_psql('postgres', 'SELECT pg_sleep(3)');
 $log = slurp_file($node->logfile, $offset);
 $n = () = $log =~ /ERROR/g;
 is($n, 1, 'a database that fails is told of once') or diag($log);
+
+# It is visited less and less often: after two failures not twice within four seconds.
+my $visits = q{SELECT xact_rollback FROM pg_stat_database WHERE datname = 'one'};
+my $before = $node->safe_psql('postgres', $visits);
+$node->safe_psql('postgres', 'SELECT pg_sleep(6)');
+cmp_ok($node->safe_psql('postgres', $visits) - $before, '<=', 2, 'nor visited once in each nap');
 $node->safe_psql('one', 'ALTER TABLE idem.gone RENAME TO sweep_state');
 fill('one', 10);
 $node->reload;
@@ -151,6 +198,20 @@ ok($node->poll_query_until('postgres', "SELECT ($launcher) <> $pid"), 'the launc
 crash_backend($node, 'one', 'SELECT 1;');
 fill('one', 10);
 ok(emptied('one'), 'after a crash it works');
+
+# Where all places for workers are taken it waits for one, and says so once.
+setting('max_worker_processes', '2');
+$offset = -s $node->logfile;
+$node->restart;
+fill('one', 10);
+$node->wait_for_log(qr/no worker of idem could be started/, $offset);
+$node->safe_psql('postgres', 'SELECT pg_sleep(3)');
+$n = () = slurp_file($node->logfile, $offset) =~ /no worker of idem could be started/g;
+is($n, 1, 'no place for a worker: told of once');
+is($node->safe_psql('one', 'SELECT count(*) FROM idem.key'), '10', 'and nothing is swept');
+setting('max_worker_processes', '8');
+$node->restart;
+ok(emptied('one'), 'with places it works');
 
 # A standby does nothing, and a promoted one goes on.
 setting('idem.workers', '0');
@@ -177,6 +238,10 @@ setting('idem.workers', '2');
 setting('idem.batch_size', '1000000');
 fill('one', 100000);
 $node->reload;
+$node->safe_psql('postgres', q{DO $$ BEGIN
+	EXECUTE format('ALTER DATABASE %I ALLOW_CONNECTIONS true', (SELECT datname FROM pg_database WHERE datname LIKE 'slow%')); END $$});
+$node->reload;
+ok($node->poll_query_until('postgres', $asleep), 'also of a slow timer');
 my $began = time;
 $node->stop('fast');
 cmp_ok(time - $began, '<', 30, 'a fast shutdown is not held up');
