@@ -84,15 +84,8 @@ history_describe(History *history, TupleTableSlot *slot, const char *event,
 
 	memset(row, 0, sizeof(IdemHistoryRow));
 	row->event = event;
-	history_key_values(history->key, slot, values);
-	row->row_key = idem_target_print(history->key, values);
-	row->whole_key = row->row_key;
-	row->row_hash = idem_history_hash(history->key, values, row->row_key);
-	if (history->whole_key != history->key)
-	{
-		history_key_values(history->whole_key, slot, values);
-		row->whole_key = idem_target_print(history->whole_key, values);
-	}
+	history_key_values(history->whole_key, slot, values);
+	idem_history_name(history->key, history->whole_key, values, row);
 	if (history->has_version)
 	{
 		bool		isnull;

@@ -14,7 +14,7 @@
 typedef struct IdemHistoryRow
 {
 	Jsonb	   *row_key;
-	int64		row_hash;		/* idem_history_hash() of it */
+	int64		row_hash;		/* what the index has for it */
 	Jsonb	   *whole_key;		/* with the state column, if that is in it */
 	const char *event;
 	const char *from;
@@ -52,8 +52,9 @@ extern IdemTarget *idem_history_key(IdemTarget *target,
 									const IdemTable *table);
 extern IdemTarget *idem_history_find_key(Relation rel,
 										 const IdemBinding *binding);
-extern int64 idem_history_hash(const IdemTarget *key, const Datum *values,
-							   Jsonb *row_key);
+extern void idem_history_name(const IdemTarget *key,
+							  const IdemTarget *whole_key, Datum *values,
+							  IdemHistoryRow *row);
 
 /* history.c */
 extern void idem_history_init(void);

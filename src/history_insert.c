@@ -57,6 +57,27 @@ static const char insert_statement[] =
 " $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
 
 /*
+ * The columns as the extension makes them.
+ */
+TupleDesc
+idem_history_desc(void)
+{
+	static TupleDesc desc = NULL;
+
+	if (desc == NULL)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(TopMemoryContext);
+		TupleDesc	made = CreateTemplateTupleDesc(IDEM_HISTORY_NCOLUMNS);
+
+		for (int i = 0; i < IDEM_HISTORY_NCOLUMNS; i++)
+			TupleDescInitEntry(made, i + 1, "c", idem_history_types[i], -1, 0);
+		desc = made;
+		MemoryContextSwitchTo(caller);
+	}
+	return desc;
+}
+
+/*
  * Whether nothing would be passed over by inserting without the executor.
  */
 static bool
@@ -94,12 +115,9 @@ history_insert_by_sql(IdemHistoryWaiting *row)
 	Datum		values[IDEM_HISTORY_NCOLUMNS];
 	bool		nulls[IDEM_HISTORY_NCOLUMNS];
 	char		null_chars[IDEM_HISTORY_NCOLUMNS];
-	TupleDesc	desc = CreateTemplateTupleDesc(IDEM_HISTORY_NCOLUMNS);
 	int			rc;
 
-	for (int i = 0; i < IDEM_HISTORY_NCOLUMNS; i++)
-		TupleDescInitEntry(desc, i + 1, "c", idem_history_types[i], -1, 0);
-	heap_deform_tuple(row->tuple, desc, values, nulls);
+	heap_deform_tuple(row->tuple, idem_history_desc(), values, nulls);
 	for (int i = 0; i < IDEM_HISTORY_NCOLUMNS; i++)
 		null_chars[i] = nulls[i] ? 'n' : ' ';
 	if (plan == NULL)
@@ -167,6 +185,22 @@ history_insert_entries(IdemHistoryWriter *writer, Relation rel,
 	}
 }
 
+/*
+ * Slots for the rows of a batch; they serve the next one too.
+ */
+static void
+history_make_slots(IdemHistoryWriter *writer)
+{
+	MemoryContext caller = MemoryContextSwitchTo(writer->context);
+
+	if (writer->slots == NULL)
+		writer->slots = palloc(IDEM_HISTORY_BATCH * sizeof(TupleTableSlot *));
+	while (writer->nslots < writer->n)
+		writer->slots[writer->nslots++] =
+			MakeSingleTupleTableSlot(idem_history_desc(), &TTSOpsHeapTuple);
+	MemoryContextSwitchTo(caller);
+}
+
 static void
 history_insert_directly(IdemHistoryWriter *writer, Relation rel)
 {
@@ -174,19 +208,12 @@ history_insert_directly(IdemHistoryWriter *writer, Relation rel)
 	ResultRelInfo *result = makeNode(ResultRelInfo);
 	BulkInsertState bulk = writer->n > 1 ? GetBulkInsertState() : NULL;
 
-	if (writer->slots == NULL)
-	{
-		/* a copy, which needs no pin */
-		writer->desc = CreateTupleDescCopy(RelationGetDescr(rel));
-		writer->slots = palloc(IDEM_HISTORY_BATCH * sizeof(TupleTableSlot *));
-	}
-	while (writer->nslots < writer->n)
-		writer->slots[writer->nslots++] =
-			MakeSingleTupleTableSlot(writer->desc, &TTSOpsHeapTuple);
+	history_make_slots(writer);
 	for (int i = 0; i < writer->n; i++)
 	{
 		writer->rows[i].tuple->t_tableOid = RelationGetRelid(rel);
-		ExecStoreHeapTuple(writer->rows[i].tuple, writer->slots[i], false);
+		/* a slot's own is not copied by the insert */
+		ExecStoreHeapTuple(writer->rows[i].tuple, writer->slots[i], true);
 	}
 
 	InitResultRelInfo(result, rel, 1, NULL, 0);

@@ -84,8 +84,8 @@ idem_history_find_key(Relation rel, const IdemBinding *binding)
  * What idem.history is indexed by.  Integers stay in order, so that a
  * statement that goes through a table goes through the index likewise.
  */
-int64
-idem_history_hash(const IdemTarget *key, const Datum *values, Jsonb *row_key)
+static int64
+history_hash(const IdemTarget *key, const Datum *values, Jsonb *row_key)
 {
 	if (key->nkeys == 1)
 	{
@@ -102,4 +102,26 @@ idem_history_hash(const IdemTarget *key, const Datum *values, Jsonb *row_key)
 	return DatumGetInt64(DirectFunctionCall2(jsonb_hash_extended,
 											 JsonbPGetDatum(row_key),
 											 Int64GetDatum(0)));
+}
+
+/*
+ * Names a row by the values of its whole key, which are left changed; "key" is
+ * idem_history_key() of that.
+ */
+void
+idem_history_name(const IdemTarget *key, const IdemTarget *whole_key,
+				  Datum *values, IdemHistoryRow *row)
+{
+	row->whole_key = idem_target_print(whole_key, values);
+	row->row_key = row->whole_key;
+	if (key != whole_key)
+	{
+		for (int i = 0, n = 0; n < key->nkeys; i++)
+		{
+			if (key->attnums[n] == whole_key->attnums[i])
+				values[n++] = values[i];
+		}
+		row->row_key = idem_target_print(key, values);
+	}
+	row->row_hash = history_hash(key, values, row->row_key);
 }

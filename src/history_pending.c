@@ -49,22 +49,28 @@ typedef struct Pending
 static Pending *pendings = NULL;
 
 /*
- * Writes what stands there.  It is off the list first: a trigger on idem.history
- * may write the table again.
+ * Before what stands there is written: a trigger on idem.history may write the
+ * table again.
+ */
+static void
+pending_unlink(Pending *pending)
+{
+	Pending   **link = &pendings;
+
+	while (*link != pending)
+		link = &(*link)->next;
+	*link = pending->next;
+}
+
+/*
+ * Writes what stands there, after which no more comes.
  */
 static void
 pending_close(Pending *pending)
 {
 	MemoryContext caller = MemoryContextSwitchTo(pending->context);
 
-	for (Pending **link = &pendings; *link != NULL; link = &(*link)->next)
-	{
-		if (*link == pending)
-		{
-			*link = pending->next;
-			break;
-		}
-	}
+	pending_unlink(pending);
 	idem_history_close(pending->writer);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(pending->context);
@@ -84,6 +90,23 @@ pending_find(Oid trigger, Oid relid, int nestlevel)
 			(pending->trigger != trigger && pending->relid != relid)))
 		pending = pending->next;
 	return pending;
+}
+
+/*
+ * The same in the midst of a statement.
+ */
+static void
+pending_flush(Pending *pending)
+{
+	Pending    *other;
+
+	pending_unlink(pending);
+	idem_history_flush(pending->writer);
+	while ((other = pending_find(pending->trigger, InvalidOid,
+								 pending->nestlevel)) != NULL)
+		pending_close(other);
+	pending->next = pendings;
+	pendings = pending;
 }
 
 static Pending *
@@ -166,7 +189,7 @@ idem_history_pend(Relation rel, const IdemBinding *binding, uint64 statement,
 		pending = pending_open(rel, binding, statement, nestlevel);
 	idem_history_add(pending->writer, row);
 	if (idem_history_is_full(pending->writer))
-		pending_close(pending);
+		pending_flush(pending);
 }
 
 /*

@@ -159,7 +159,7 @@ idem_history(PG_FUNCTION_ARGS)
 	static SPIPlanPtr plan = NULL;
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	IdemTarget *target;
-	IdemTarget *key;
+	IdemHistoryRow name;
 	Relation	rel;
 	IdemTable  *table;
 	Datum		values[IDEM_TARGET_MAXKEYS];
@@ -184,18 +184,12 @@ idem_history(PG_FUNCTION_ARGS)
 
 	rel = table_open(target->relid, NoLock);
 	table = idem_table_get(rel, CurrentMemoryContext);
-	key = idem_history_key(target, table);
-	for (int i = 0, n = 0; i < target->nkeys && n < key->nkeys; i++)
-	{
-		if (key->attnums[n] == target->attnums[i])
-			values[n++] = values[i];
-	}
+	idem_history_name(idem_history_key(target, table), target, values, &name);
 	table_close(rel, NoLock);
 
-	args[0] = JsonbPGetDatum(idem_target_print(key, values));
+	args[0] = JsonbPGetDatum(name.row_key);
 	history_names(table, &args[1], &args[2]);
-	args[3] = Int64GetDatum(idem_history_hash(key, values,
-											  DatumGetJsonbP(args[0])));
+	args[3] = Int64GetDatum(name.row_hash);
 	idem_catalog_become(idem_catalog_owner(IDEM_REL_HISTORY), &saved);
 	if (plan == NULL)
 		plan = idem_sql_keep_plan(statement, lengthof(types), types);

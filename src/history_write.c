@@ -39,12 +39,28 @@
 /* the columns that are numbers stand at multiples of this in a row */
 #define NUMBER_ALIGN	sizeof(int64)
 
+/* the first, one in the midst and those at the end, with what is before them */
+#define NUMBERS_BYTES	(7 * NUMBER_ALIGN)
+
+/*
+ * How long a value of variable length is in a row, at most.
+ */
+static Size
+history_size(Datum value)
+{
+	struct varlena *v = (struct varlena *) DatumGetPointer(value);
+
+	if (VARATT_IS_4B_U(v) && VARATT_CAN_MAKE_SHORT(v))
+		return VARATT_CONVERTED_SHORT_SIZE(v);
+	return VARSIZE_ANY(v) + ALIGNOF_INT - 1;
+}
+
 static void
 history_set(IdemHistoryWriter *writer, int column, Datum value)
 {
 	writer->common[column] = value;
 	writer->null[column] = false;
-	writer->common_size += VARSIZE_ANY(DatumGetPointer(value)) + sizeof(int32);
+	writer->common_size += history_size(value);
 }
 
 /*
@@ -84,17 +100,14 @@ idem_history_open(const IdemBinding *binding)
 }
 
 static Datum
-history_label(IdemHistoryWriter *writer, int which, const char *label)
+history_keep_label(IdemHistoryWriter *writer, int which, const char *label)
 {
 	IdemHistoryLabel *kept = &writer->labels[which];
 
 	if (kept->label == NULL || strcmp(kept->label, label) != 0)
 	{
-		MemoryContext caller = MemoryContextSwitchTo(writer->rows_context);
-
 		kept->label = pstrdup(label);
 		kept->value = CStringGetTextDatum(label);
-		MemoryContextSwitchTo(caller);
 	}
 	return kept->value;
 }
@@ -149,10 +162,6 @@ history_form(IdemHistoryWriter *writer, IdemHistoryWaiting *waiting,
 		if (idem_history_types[i] == INT8OID || idem_history_types[i] == TIMESTAMPTZOID)
 		{
 			end = data + TYPEALIGN(NUMBER_ALIGN, end - data);
-			if (i == IDEM_HISTORY_AT)
-				waiting->at = end;
-			else if (i == IDEM_HISTORY_EXPIRES_AT)
-				waiting->expires_at = end;
 			*(int64 *) end = DatumGetInt64(values[i]);
 			end += sizeof(int64);
 		}
@@ -171,20 +180,29 @@ history_form(IdemHistoryWriter *writer, IdemHistoryWaiting *waiting,
 	writer->bytes += tuple->t_len;
 }
 
+/*
+ * Puts number and time into a row, and until when it is kept.  The number comes
+ * first in it, and the others, with the hash, last: nothing of variable length
+ * and no padding is before the one or behind the others.
+ */
 static void
 history_stamp(IdemHistoryWriter *writer, IdemHistoryWaiting *row, int64 seq,
 			  TimestampTz at)
 {
 	HeapTupleHeader header = row->tuple->t_data;
+	int64	   *last = (int64 *) ((char *) header + row->tuple->t_len) - 1;
 
+	StaticAssertStmt(IDEM_HISTORY_SEQ == 0 &&
+					 IDEM_HISTORY_AT == IDEM_HISTORY_EXPIRES_AT - 1 &&
+					 IDEM_HISTORY_EXPIRES_AT == IDEM_HISTORY_ROW_HASH - 1 &&
+					 IDEM_HISTORY_ROW_HASH == IDEM_HISTORY_NCOLUMNS - 1,
+					 "idem.history has its numbers elsewhere");
 	row->seq = seq;
 	row->since = at;
 	*(int64 *) ((char *) header + header->t_hoff) = seq;
-	*(int64 *) row->at = at;
-	if (row->expires_at != NULL)
-		*(int64 *) row->expires_at = idem_scope_deadline(at,
-														 &writer->binding->keep,
-														 "keep");
+	if (writer->binding->has_keep)
+		*--last = idem_scope_deadline(at, &writer->binding->keep, "keep");
+	*--last = at;
 }
 
 /*
@@ -196,7 +214,7 @@ idem_history_add(IdemHistoryWriter *writer, const IdemHistoryRow *row)
 	IdemHistoryWaiting *waiting = &writer->rows[writer->n];
 	Datum		values[IDEM_HISTORY_NCOLUMNS];
 	bool		nulls[IDEM_HISTORY_NCOLUMNS];
-	Size		room = IDEM_HISTORY_NCOLUMNS * 2 * NUMBER_ALIGN + writer->common_size;
+	Size		room = NUMBERS_BYTES + writer->common_size;
 	MemoryContext caller = MemoryContextSwitchTo(writer->rows_context);
 
 	memset(waiting, 0, sizeof(IdemHistoryWaiting));
@@ -206,17 +224,16 @@ idem_history_add(IdemHistoryWriter *writer, const IdemHistoryRow *row)
 #define SET(column, value) \
 	(values[column] = (value), nulls[column] = false)
 #define SET_VARLENA(column, value) \
-	(SET(column, value), \
-	 room += VARSIZE_ANY(DatumGetPointer(values[column])) + sizeof(int32))
+	(SET(column, value), room += history_size(values[column]))
 	SET(IDEM_HISTORY_SEQ, Int64GetDatum(0));
 	SET_VARLENA(IDEM_HISTORY_ROW_KEY, JsonbPGetDatum(row->row_key));
 	SET(IDEM_HISTORY_ROW_HASH, Int64GetDatum(row->row_hash));
 	if (row->event != NULL)
-		SET_VARLENA(IDEM_HISTORY_EVENT, history_label(writer, 0, row->event));
+		SET_VARLENA(IDEM_HISTORY_EVENT, history_keep_label(writer, 0, row->event));
 	if (row->from != NULL)
-		SET_VARLENA(IDEM_HISTORY_FROM_STATE, history_label(writer, 1, row->from));
+		SET_VARLENA(IDEM_HISTORY_FROM_STATE, history_keep_label(writer, 1, row->from));
 	if (row->to != NULL)
-		SET_VARLENA(IDEM_HISTORY_TO_STATE, history_label(writer, 2, row->to));
+		SET_VARLENA(IDEM_HISTORY_TO_STATE, history_keep_label(writer, 2, row->to));
 	if (row->has_version)
 		SET(IDEM_HISTORY_VERSION, Int64GetDatum(row->version));
 	if (row->key != NULL)
@@ -262,7 +279,7 @@ idem_history_is_full(const IdemHistoryWriter *writer)
  * How many numbers one draw gives.
  */
 static int64
-history_step(Oid sequence)
+history_increment(Oid sequence)
 {
 	HeapTuple	tuple = SearchSysCache1(SEQRELID, ObjectIdGetDatum(sequence));
 	int64		step = 1;
@@ -291,7 +308,7 @@ idem_history_number(IdemHistoryWriter *writer)
 	if (writer->numbered == writer->n)
 		return;
 	sequence = idem_catalog_relation(IDEM_REL_HISTORY_SEQ);
-	step = history_step(sequence);
+	step = history_increment(sequence);
 	at = GetCurrentTimestamp();
 	for (; writer->numbered < writer->n; writer->numbered++)
 	{
@@ -348,7 +365,7 @@ history_set_timers(IdemHistoryWriter *writer)
 }
 
 /*
- * Writes what was added.
+ * Writes what was added.  Where rows go on and on, their memory is kept.
  */
 void
 idem_history_flush(IdemHistoryWriter *writer)
@@ -358,14 +375,23 @@ idem_history_flush(IdemHistoryWriter *writer)
 	if (writer->n == 0)
 		return;
 	idem_history_number(writer);
-	caller = MemoryContextSwitchTo(writer->context);
+	caller = MemoryContextSwitchTo(writer->rows_context);
 	idem_history_insert(writer);
-	MemoryContextSwitchTo(writer->rows_context);
 	if (writer->timed)
 		history_set_timers(writer);
 	MemoryContextSwitchTo(caller);
 
-	MemoryContextReset(writer->rows_context);
+	if (!writer->goes_on && idem_history_is_full(writer))
+	{
+		writer->goes_on = true;
+		MemoryContextDelete(writer->rows_context);
+		writer->rows_context = AllocSetContextCreate(writer->context,
+													 "idem history rows",
+													 BATCH_BYTES,
+													 BATCH_BYTES, BATCH_BYTES);
+	}
+	else
+		MemoryContextReset(writer->rows_context);
 	memset(writer->labels, 0, sizeof(writer->labels));
 	writer->n = 0;
 	writer->numbered = 0;

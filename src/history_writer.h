@@ -50,8 +50,6 @@ typedef struct IdemHistoryLabel
 typedef struct IdemHistoryWaiting
 {
 	HeapTuple	tuple;
-	char	   *at;				/* the column in it */
-	char	   *expires_at;		/* likewise; NULL: it has none */
 	int64		row_hash;
 	int64		seq;			/* 0: it has no number yet */
 	TimestampTz since;
@@ -75,12 +73,13 @@ struct IdemHistoryWriter
 	int			n;				/* that are there */
 	int			numbered;		/* of these */
 	Size		bytes;
-	TupleDesc	desc;
+	bool		goes_on;		/* more than a batch has come */
 	TupleTableSlot **slots;
 	int			nslots;			/* that were made */
 };
 
 /* history_insert.c */
+extern TupleDesc idem_history_desc(void);
 extern void idem_history_insert(IdemHistoryWriter *writer);
 
 #endif							/* IDEM_HISTORY_WRITER_H */

@@ -137,9 +137,8 @@ tick_is_over(void *arg)
 {
 	Timer	   *timer = arg;
 
-	return idem_timer_is_outdated(CStringGetTextDatum(timer->schema),
-								  CStringGetTextDatum(timer->table),
-								  timer->tag, timer->row_hash, timer->row_key,
+	return idem_timer_is_outdated(timer->schema, timer->table, timer->tag,
+								  timer->row_hash, timer->row_key,
 								  timer->event, timer->since);
 }
 
@@ -293,8 +292,7 @@ tick_handle(void *arg)
 		if (tick_is_note(timer))
 		{
 			idem_timers_fill(rel, fire.binding, fire.machine,
-							 CStringGetTextDatum(timer->schema),
-							 CStringGetTextDatum(timer->table), timer->since);
+							 timer->schema, timer->table, timer->since);
 			timer->done = true;
 		}
 		else

@@ -43,8 +43,6 @@ struct IdemTimers
 {
 	const IdemBinding *binding;
 	const IdemMachine *machine;
-	Datum		schema;
-	Datum		table;
 	MemoryContext context;
 	ArrayBuildState *left_keys;
 	ArrayBuildState *left_hashes;
@@ -127,19 +125,15 @@ idem_timers_open(const IdemBinding *binding)
 {
 	const IdemMachine *machine = idem_machine_get(binding->machine, false,
 												  CurrentMemoryContext);
-	Oid			relid = idem_timers_table(binding);
 	IdemTimers *timers;
 
 	/* no ticker sees another session's temporary tables */
 	if (!machine->timed ||
-		get_rel_persistence(relid) == RELPERSISTENCE_TEMP)
+		get_rel_persistence(idem_timers_table(binding)) == RELPERSISTENCE_TEMP)
 		return NULL;
 	timers = palloc0(sizeof(IdemTimers));
 	timers->binding = binding;
 	timers->machine = machine;
-	timers->schema =
-		CStringGetTextDatum(get_namespace_name(get_rel_namespace(relid)));
-	timers->table = CStringGetTextDatum(get_rel_name(relid));
 	timers->context = CurrentMemoryContext;
 	return timers;
 }
@@ -205,6 +199,25 @@ timers_array(IdemTimers *timers, ArrayBuildState *array)
 }
 
 /*
+ * The first three arguments of every statement: whose timers they are.
+ */
+void
+idem_timers_name(Datum *args, const char *schema, const char *table,
+				 const char *tag)
+{
+	args[0] = CStringGetTextDatum(schema);
+	args[1] = CStringGetTextDatum(table);
+	args[2] = CStringGetTextDatum(tag);
+}
+
+void
+idem_timers_name_table(Datum *args, Oid relid, const char *tag)
+{
+	idem_timers_name(args, get_namespace_name(get_rel_namespace(relid)),
+					 get_rel_name(relid), tag);
+}
+
+/*
  * Runs a statement as the owner of idem.timer, while connected to SPI.
  */
 void
@@ -254,8 +267,8 @@ timers_delete(SPITupleTable *found)
 	{
 		bool		isnull;
 		ItemPointer tid = (ItemPointer)
-			DatumGetPointer(SPI_getbinval(found->vals[i], found->tupdesc, 1,
-										  &isnull));
+		DatumGetPointer(SPI_getbinval(found->vals[i], found->tupdesc, 1,
+									  &isnull));
 		TM_FailureData failure;
 
 		if (table_tuple_lock(rel, tid, GetActiveSnapshot(), slot,
@@ -282,9 +295,8 @@ idem_timers_close(IdemTimers *timers)
 	if (timers->left_keys == NULL && timers->keys == NULL)
 		return;
 	SPI_connect();
-	args[0] = timers->schema;
-	args[1] = timers->table;
-	args[2] = CStringGetTextDatum(timers->binding->tag);
+	idem_timers_name_table(args, idem_timers_table(timers->binding),
+						   timers->binding->tag);
 	if (timers->left_keys != NULL)
 	{
 		args[3] = timers_array(timers, timers->left_hashes);
@@ -326,9 +338,7 @@ idem_timers_carry(const IdemBinding *binding, const IdemHistoryRow *from,
 	if (timers == NULL)
 		return;
 	SPI_connect();
-	args[0] = timers->schema;
-	args[1] = timers->table;
-	args[2] = CStringGetTextDatum(binding->tag);
+	idem_timers_name_table(args, idem_timers_table(binding), binding->tag);
 	args[3] = PointerGetDatum(construct_array(&hash, 1, INT8OID, sizeof(int64),
 											  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 	args[4] = PointerGetDatum(construct_array(&row_key, 1, JSONBOID, -1, false,

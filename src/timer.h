@@ -21,6 +21,9 @@ extern void idem_timers_close(IdemTimers *timers);
 extern void idem_timers_carry(const IdemBinding *binding,
 							  const IdemHistoryRow *from,
 							  const IdemHistoryRow *to);
+extern void idem_timers_name(Datum *args, const char *schema,
+							 const char *table, const char *tag);
+extern void idem_timers_name_table(Datum *args, Oid relid, const char *tag);
 extern void idem_timers_execute(SPIPlanPtr *plan, const char *statement,
 								int nargs, const Oid *types, Datum *args);
 
@@ -31,10 +34,11 @@ extern void idem_timers_expect_of(Oid relid, const char *machine,
 extern void idem_timers_expect_later(void (*work) (void *), void *arg);
 extern void idem_timers_forget(Oid relid, const char *tag);
 extern void idem_timers_fill(Relation rel, const IdemBinding *binding,
-							 const IdemMachine *machine, Datum schema,
-							 Datum table, TimestampTz since);
-extern bool idem_timer_is_outdated(Datum schema, Datum table, const char *tag,
-								   int64 row_hash, Jsonb *row_key,
-								   const char *event, TimestampTz since);
+							 const IdemMachine *machine, const char *schema,
+							 const char *table, TimestampTz since);
+extern bool idem_timer_is_outdated(const char *schema, const char *table,
+								   const char *tag, int64 row_hash,
+								   Jsonb *row_key, const char *event,
+								   TimestampTz since);
 
 #endif							/* IDEM_TIMER_H */

@@ -79,10 +79,10 @@ static bool expecting_later = false;
 static const char note_statement[] =
 "INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"
 " row_key, state, event, since, due)"
-" SELECT $1, $2, $3, $4, 0, '{}', '', '', $5, $5"
+" SELECT $4, $1, $2, $3, 0, '{}', '', '', $5, $5"
 " WHERE NOT EXISTS (SELECT FROM idem.timer WHERE row_hash OPERATOR(pg_catalog.=) 0"
-" AND event OPERATOR(pg_catalog.=) '' AND table_schema OPERATOR(pg_catalog.=) $2"
-" AND table_name OPERATOR(pg_catalog.=) $3 AND binding OPERATOR(pg_catalog.=) $4"
+" AND event OPERATOR(pg_catalog.=) '' AND table_schema OPERATOR(pg_catalog.=) $1"
+" AND table_name OPERATOR(pg_catalog.=) $2 AND binding OPERATOR(pg_catalog.=) $3"
 " AND since OPERATOR(pg_catalog.=) $5)";
 
 static const char forget_statement[] =
@@ -171,10 +171,8 @@ timers_note(Oid relid, const char *machine, const char *tag)
 	if (empty)
 		return;
 
-	args[0] = CStringGetTextDatum(machine);
-	args[1] = CStringGetTextDatum(get_namespace_name(get_rel_namespace(relid)));
-	args[2] = CStringGetTextDatum(get_rel_name(relid));
-	args[3] = CStringGetTextDatum(tag);
+	idem_timers_name_table(args, relid, tag);
+	args[3] = CStringGetTextDatum(machine);
 	args[4] = TimestampTzGetDatum(GetCurrentTransactionStartTimestamp());
 	SPI_connect();
 	idem_timers_execute(&plan, note_statement, lengthof(types), types, args);
@@ -267,10 +265,8 @@ idem_timers_forget(Oid relid, const char *tag)
 	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID};
 	Datum		args[3];
 
-	args[0] = CStringGetTextDatum(get_namespace_name(get_rel_namespace(relid)));
-	args[1] = CStringGetTextDatum(get_rel_name(relid));
-	args[2] = CStringGetTextDatum(tag);
 	SPI_connect();
+	idem_timers_name_table(args, relid, tag);
 	idem_timers_execute(&plan, forget_statement, lengthof(types), types, args);
 	SPI_finish();
 }
@@ -279,8 +275,8 @@ idem_timers_forget(Oid relid, const char *tag)
  * Whether the row has another timer for the event, of a later stay.
  */
 bool
-idem_timer_is_outdated(Datum schema, Datum table, const char *tag,
-					   int64 row_hash, Jsonb *row_key, const char *event,
+idem_timer_is_outdated(const char *schema, const char *table,
+					   const char *tag, int64 row_hash, Jsonb *row_key, const char *event,
 					   TimestampTz since)
 {
 	static SPIPlanPtr plan = NULL;
@@ -288,9 +284,7 @@ idem_timer_is_outdated(Datum schema, Datum table, const char *tag,
 	TEXTOID, TIMESTAMPTZOID};
 	Datum		args[7];
 
-	args[0] = schema;
-	args[1] = table;
-	args[2] = CStringGetTextDatum(tag);
+	idem_timers_name(args, schema, table, tag);
 	args[3] = Int64GetDatum(row_hash);
 	args[4] = JsonbPGetDatum(row_key);
 	args[5] = CStringGetTextDatum(event);
@@ -376,8 +370,7 @@ fill_add(Fill * fill, HeapTuple tuple, TupleDesc desc)
 {
 	Datum		values[IDEM_TARGET_MAXKEYS];
 	Datum		items[NLISTS];
-	Jsonb	   *whole_key;
-	Jsonb	   *row_key;
+	IdemHistoryRow name;
 	Datum		value;
 	bool		isnull;
 	int			state;
@@ -390,20 +383,10 @@ fill_add(Fill * fill, HeapTuple tuple, TupleDesc desc)
 		return;
 	for (int i = 0; i < fill->whole_key->nkeys; i++)
 		values[i] = SPI_getbinval(tuple, desc, i + 2, &isnull);
-	row_key = whole_key = idem_target_print(fill->whole_key, values);
-	if (fill->key != fill->whole_key)
-	{
-		for (int i = 0, n = 0; n < fill->key->nkeys; i++)
-		{
-			if (fill->key->attnums[n] == fill->whole_key->attnums[i])
-				values[n++] = values[i];
-		}
-		row_key = idem_target_print(fill->key, values);
-	}
-	items[LIST_HASHES] = Int64GetDatum(idem_history_hash(fill->key, values,
-														 row_key));
-	items[LIST_KEYS] = JsonbPGetDatum(whole_key);
-	items[LIST_ROW_KEYS] = JsonbPGetDatum(row_key);
+	idem_history_name(fill->key, fill->whole_key, values, &name);
+	items[LIST_HASHES] = Int64GetDatum(name.row_hash);
+	items[LIST_KEYS] = JsonbPGetDatum(name.whole_key);
+	items[LIST_ROW_KEYS] = JsonbPGetDatum(name.row_key);
 	items[LIST_STATES] =
 		CStringGetTextDatum(fill->machine->states[state].name);
 
@@ -452,8 +435,8 @@ fill_write(Fill * fill)
  */
 void
 idem_timers_fill(Relation rel, const IdemBinding *binding,
-				 const IdemMachine *machine, Datum schema, Datum table,
-				 TimestampTz since)
+				 const IdemMachine *machine, const char *schema,
+				 const char *table, TimestampTz since)
 {
 	Fill		fill = {.binding = binding,.machine = machine};
 	Datum		states = fill_states(machine);
@@ -467,9 +450,7 @@ idem_timers_fill(Relation rel, const IdemBinding *binding,
 		return;
 	fill.whole_key = idem_target_open(RelationGetRelid(rel), AccessShareLock);
 	fill.key = idem_history_key(fill.whole_key, binding->table);
-	fill.args[0] = schema;
-	fill.args[1] = table;
-	fill.args[2] = CStringGetTextDatum(binding->tag);
+	idem_timers_name(fill.args, schema, table, binding->tag);
 	fill.args[3] = CStringGetTextDatum(machine->name);
 	fill.args[4] = TimestampTzGetDatum(since);
 	fill.args[FIRST_NAME] =
