@@ -7,6 +7,10 @@
  * time: those they get when they are written, or just before, all at once.  A
  * draw from the sequence serves as many rows as its increment says.
  *
+ * They are formed by hand, since heap_form_tuple(), which looks at each column
+ * twice, is 1,450 instructions a row more: 7 % of what check and history add to
+ * an update.
+ *
  * Rows are written as the owner of idem.history, whoever wrote the table, and
  * nothing here depends on the caller's search_path or privileges.  Values of
  * the user's types never get here: keys and states arrive as JSON and text,

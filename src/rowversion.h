@@ -27,15 +27,19 @@ typedef struct IdemVersion
 	char		later[NAMEDATALEN]; /* a trigger that could undo it, or "" */
 } IdemVersion;
 
-extern void idem_rowversion_init(void);
-extern bool idem_rowversion_find(Relation rel, IdemVersion *version);
+/* rowversion.c */
 extern int64 idem_rowversion_from_datum(Datum value, Oid base);
 extern Datum idem_rowversion_to_datum(int64 value, Oid base);
-extern bool idem_rowversion_is_after(Relation rel, const IdemVersion *version,
-									 const Trigger *trigger);
 extern bool idem_rowversion_next(TriggerData *td, const IdemVersion *version,
 								 int64 *next);
 extern int64 idem_rowversion_max(Oid base);
+
+/* rowversion_read.c */
+extern void idem_rowversion_init(void);
+extern bool idem_rowversion_find(Relation rel, IdemVersion *version);
+extern bool idem_rowversion_is_after(Relation rel, const IdemVersion *version,
+									 const Trigger *trigger);
+extern void idem_rowversion_refuse(Relation rel, const char *name);
 extern bool idem_rowversion_is_harmless(Oid function, Oid schema);
 
 #endif							/* IDEM_ROWVERSION_H */
