@@ -218,10 +218,31 @@ SELECT row_key, event, actor, context FROM idem.history WHERE table_name = 'hw_s
 DROP TABLE hw_set;
 DROP FUNCTION hw_reason;
 
+-- a trigger on the history moves rows on while the statement goes on
+CREATE TABLE hw_on (id int PRIMARY KEY, s text NOT NULL DEFAULT 'a');
+SELECT idem_attach('hw', 'hw_on', 's', history => true);
+INSERT INTO hw_on SELECT i FROM generate_series(1, 1200) AS i;
+CREATE FUNCTION hw_on() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE hw_on SET s = CASE s WHEN 'a' THEN 'b' ELSE 'c' END
+	WHERE id IN ((NEW.row_key ->> 'id')::int, (NEW.row_key ->> 'id')::int + 1196) AND s IN ('a', 'b');
+	RETURN NULL;
+END $$;
+CREATE TRIGGER hw_on AFTER INSERT ON idem.history FOR EACH ROW
+	WHEN (NEW.table_name = 'hw_on' AND NEW.to_state = 'b' AND NEW.row_hash % 400 = 3) EXECUTE FUNCTION hw_on();
+UPDATE hw_on SET s = 'b' WHERE id <= 1190;
+DROP TRIGGER hw_on ON idem.history;
+SELECT event, count(*), count(DISTINCT seq), bool_and(from_state IS NOT DISTINCT FROM was) AS chained
+FROM (SELECT event, seq, from_state, lag(to_state) OVER (PARTITION BY row_key ORDER BY seq) AS was
+	FROM hw_row WHERE table_name = 'hw_on') AS h GROUP BY event ORDER BY event;
+SELECT row_key, string_agg(to_state, ' ' ORDER BY seq) AS states FROM hw_row WHERE table_name = 'hw_on'
+GROUP BY row_key HAVING bool_or(to_state = 'c') OR (row_key ->> 'id')::int > 1190 AND bool_or(to_state = 'b') ORDER BY row_key;
+SELECT s, count(*) FROM hw_on GROUP BY s ORDER BY s;
+
 DROP VIEW hw_row;
-DROP TABLE hw_t, hw_2, hw_4, hw_8, hw_generated, hw_a, hw_z, hw_i, hw_long, hw_renamed, hw_two, hw_in;
+DROP TABLE hw_t, hw_2, hw_4, hw_8, hw_generated, hw_a, hw_z, hw_i, hw_long, hw_renamed, hw_two, hw_in, hw_on;
 DROP DOMAIN hw_big;
-DROP FUNCTION hw_other, hw_make, hw_skip;
+DROP FUNCTION hw_other, hw_make, hw_skip, hw_on;
 DROP ROLE regress_idem_hw;
 ALTER TABLE idem.history DISABLE TRIGGER protected_row;
 DELETE FROM idem.history WHERE machine IN ('hw', 'hwl', 'hwr');
