@@ -100,6 +100,14 @@ clean distclean maintainer-clean:
 else
 include $(PGXS)
 
+# The server's own OpenSSL, where its headers are at hand: see src/digest.c.
+ifneq (,$(filter -lcrypto,$(LIBS)))
+ifneq (,$(shell $(CC) -E -x c -include openssl/evp.h /dev/null >/dev/null 2>&1 && echo yes))
+override CPPFLAGS += -DIDEM_OPENSSL
+SHLIB_LINK += -lcrypto
+endif
+endif
+
 $(OBJS): $(wildcard src/*.h) Makefile
 
 $(SCRIPT): $(PARTS) idem.control

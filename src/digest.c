@@ -5,9 +5,8 @@
  * PostgreSQL's interface to OpenSSL 3 makes a context for each digest, and has
  * the algorithm looked up among OpenSSL's providers each time, which is far
  * more work than to digest a short text.  So where the server has that library,
- * and its header is at hand, the same functions of it are called here, with
- * algorithm and context kept for the session.  The server brings the symbols,
- * nothing is linked.  Everywhere else PostgreSQL's interface does it.
+ * and its headers are at hand (Makefile), it is called here, with algorithm and
+ * context kept for the session.  Everywhere else PostgreSQL's interface does it.
  *
  * OpenSSL itself wipes the text from the context when a digest is finished.
  */
@@ -18,11 +17,9 @@
 
 #include "digest.h"
 
-#if defined(USE_OPENSSL) && defined(__has_include)
-#if __has_include(<openssl/evp.h>)
+#ifdef IDEM_OPENSSL
 #include <openssl/err.h>
 #include <openssl/evp.h>
-#endif
 #endif
 
 #if defined(OPENSSL_VERSION_MAJOR) && OPENSSL_VERSION_MAJOR >= 3
