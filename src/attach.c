@@ -522,14 +522,10 @@ idem_attach(PG_FUNCTION_ARGS)
 		idem_attachable_rows(attachment.relid, attachment.column, machine);
 	attachment.tag = attach_choose_tag(&attachment);
 	foreach(lc, attachment.relids)
-	{
 		attach_create_triggers(&attachment, lfirst_oid(lc));
-		/* a table that was dropped may have left some under this name */
-		idem_timers_forget(lfirst_oid(lc), attachment.tag);
-	}
 	if (machine->timed)
 		idem_timers_expect_of(attachment.relid, attachment.machine,
-							  attachment.tag);
+							  attachment.tag, true);
 	idem_trigger_warn_of_owner(attachment.relid);
 	SPI_finish();
 	PG_RETURN_BOOL(true);

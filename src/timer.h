@@ -30,7 +30,7 @@ extern void idem_timers_execute(SPIPlanPtr *plan, const char *statement,
 /* timer_fill.c */
 extern void idem_timers_expect(const char *machine);
 extern void idem_timers_expect_of(Oid relid, const char *machine,
-								  const char *tag);
+								  const char *tag, bool attached);
 extern void idem_timers_expect_later(void (*work) (void *), void *arg);
 extern void idem_timers_forget(Oid relid, const char *tag);
 extern void idem_timers_fill(Relation rel, const IdemBinding *binding,

@@ -144,10 +144,12 @@ static const char outdated_statement[] =
 
 /*
  * Leaves a note for one table, whose writers are locked out.  A table without
- * a block has no rows.
+ * a block has no rows.  Where it has some, and is only now attached, timers
+ * under its name are of a table that was dropped; else they may be of rows that
+ * a restore still has to bring.
  */
 static void
-timers_note(Oid relid, const char *machine, const char *tag)
+timers_note(Oid relid, const char *machine, const char *tag, bool attached)
 {
 	static SPIPlanPtr plan = NULL;
 	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID,
@@ -170,6 +172,8 @@ timers_note(Oid relid, const char *machine, const char *tag)
 	}
 	if (empty)
 		return;
+	if (attached)
+		idem_timers_forget(relid, tag);
 
 	idem_timers_name_table(args, relid, tag);
 	args[3] = CStringGetTextDatum(machine);
@@ -183,14 +187,15 @@ timers_note(Oid relid, const char *machine, const char *tag)
  * The same for a table that a machine was attached to, and for its children.
  */
 void
-idem_timers_expect_of(Oid relid, const char *machine, const char *tag)
+idem_timers_expect_of(Oid relid, const char *machine, const char *tag,
+					  bool attached)
 {
 	ListCell   *lc;
 
 	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
 	{
 		if (lfirst_oid(lc) == relid || !get_rel_relispartition(lfirst_oid(lc)))
-			timers_note(lfirst_oid(lc), machine, tag);
+			timers_note(lfirst_oid(lc), machine, tag, attached);
 	}
 }
 
@@ -229,7 +234,7 @@ idem_timers_expect(const char *machine)
 								   idem_bound_name(bound->relid)),
 						 errhint("Detach the table and attach it with history => true."),
 						 errhidestmt(true)));
-			idem_timers_expect_of(bound->relid, machine, binding->tag);
+			idem_timers_expect_of(bound->relid, machine, binding->tag, false);
 		}
 		table_close(rel, NoLock);
 	}
