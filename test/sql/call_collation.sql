@@ -33,23 +33,23 @@ CREATE FUNCTION without(n int, OUT v text) LANGUAGE plpgsql AS $$DECLARE d c; BE
 SELECT count(idem_wrap(oid)) FROM pg_proc WHERE pronamespace = 'regress_collation'::regnamespace;
 
 -- each by hand, by its twin, by idem_call
-CREATE TABLE calls (name text, types text, arguments text, json jsonb);
+CREATE TABLE calls (name text, types text, arguments text, document jsonb);
 INSERT INTO calls VALUES
 ('told', 'text', $$'x'$$, '["x"]'), ('plain_text', 'text', $$'x'$$, '["x"]'), ('domain_sql', 'c', $$'x'$$, '["x"]'), ('domain_plpgsql', 'int,c', $$1, 'x'$$, '[1, "x"]'),
 ('domain_set', 'c', $$'x'$$, '["x"]'), ('domain_array', 'c[]', $$'x', 'y'$$, '["x", "y"]'), ('domain_default', 'text,c', $$'x'$$, '["x"]'), ('domain_result', 'posix', $$'x'$$, '["x"]'),
 ('of_name', 'name', $$'x'$$, '["x"]'), ('two', 'c,posix', $$'x', 'y'$$, '["x", "y"]'), ('without', 'int', '1', '[1]'),
 ('told', 'text', $$'x' COLLATE "C"$$, NULL), ('plain_text', 'text', $$'x'::name$$, NULL), ('domain_sql', 'c', $$'x' COLLATE "POSIX"$$, NULL), ('domain_set', 'c', $$'x' COLLATE "POSIX"$$, NULL),
 ('domain_default', 'text,c', $$'x' COLLATE "POSIX", 'y'$$, NULL), ('domain_default', 'text,c', $$'x', 'y'$$, '["x", "y"]'), ('of_name', 'name', $$'x' COLLATE "POSIX"$$, NULL);
-CREATE FUNCTION make(name text, arguments text, json jsonb, types text) RETURNS TABLE (by_hand text, by_twin text, by_call text) LANGUAGE plpgsql AS $$
+CREATE FUNCTION make(name text, arguments text, document jsonb, types text) RETURNS TABLE (by_hand text, by_twin text, by_call text) LANGUAGE plpgsql AS $$
 BEGIN
 	EXECUTE format('SELECT to_json(t)::text FROM %I(%s) AS t', name, arguments) INTO by_hand;
 	EXECUTE format('SELECT to_json(t)::text FROM %I(%L, %s) AS t', name || '_once', name || arguments, arguments) INTO by_twin;
-	IF json IS NOT NULL THEN
-		by_call := idem_call(name || json, format('%I(%s)', name, types)::regprocedure, json);
+	IF document IS NOT NULL THEN
+		by_call := idem_call(name || document, format('%I(%s)', name, types)::regprocedure, document);
 	END IF;
 	RETURN NEXT;
 END $$;
-SELECT name, arguments, by_hand, by_twin = by_hand AS twin, by_call IN (by_hand, '[' || by_hand || ']') AS call FROM calls, make(name, arguments, json, types);
+SELECT name, arguments, by_hand, by_twin = by_hand AS twin, by_call IN (by_hand, '[' || by_hand || ']') AS call FROM calls, make(name, arguments, document, types);
 -- the key's collation counts among a twin's arguments; where it conflicts with theirs, their types' are left
 SELECT plain_text_once('k1' COLLATE "C", 'x'), plain_text_once((SELECT 'k2' COLLATE "C"), (SELECT 'x' COLLATE "POSIX")), domain_sql_once((SELECT 'k3' COLLATE "POSIX"), 'x');
 RESET ROLE;

@@ -67,7 +67,7 @@ WHERE state <> last;
 EOT
 # a row that was taken while a ticker put its timer off may have that still
 is($node->safe_psql('tick', <<'EOT'), 't|t|t', 'timers are left of the poisoned alone, put off');
-SELECT bool_and(n = 0 AND due > since), count(*) FILTER (WHERE t.state = 'open') = (SELECT count(*) FROM t WHERE state = 'open'), count(*) > 0
+SELECT bool_and(n = 0 AND due > since) FILTER (WHERE t.state = 'open'), count(*) FILTER (WHERE t.state = 'open') = (SELECT count(*) FROM t WHERE state = 'open'), count(*) > 0
 FROM idem.timer JOIN t ON id = (row_key->>'id')::int;
 EOT
 cmp_ok($node->safe_psql('tick', q{SELECT count(*) FROM idem.history WHERE event = 'expire'}), '>', 50, 'tickers had work');

@@ -128,6 +128,7 @@ restart_after_crash = on
 shared_preload_libraries = 'idem'
 idem.databases = '*'
 idem.naptime = '1 s'
+idem.workers = 0
 EOT
 put_version($dir);
 is(run_as($node, $owner, 'work', q{SELECT idem_once('n'), idem_once('n')}), 't|f', 'preloaded, no restart: new sessions have the old library and go on');
@@ -143,6 +144,7 @@ is($node->safe_psql('other', q{SELECT count(*) FROM pg_extension WHERE extname =
 run_as($node, $owner, 'other', q{CREATE EXTENSION idem VERSION '1.0.0'; SELECT idem_once('k')});
 pass('those of 1.0.0 can be made');
 $node->safe_psql('work', q{UPDATE idem.key SET expires_at = now() - interval '1 day' WHERE key = 'n'});
+$node->append_conf('postgresql.conf', 'idem.workers = 1');
 $node->reload;
 ok($node->poll_query_until('work', q{SELECT count(*) = 0 FROM idem.key WHERE key = 'n'}), 'its worker sweeps on');
 crash_backend($node, 'work', 'SELECT 1;');
