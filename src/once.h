@@ -105,6 +105,8 @@ typedef struct IdemOnceRow
 extern bool idem_once_is_ours(const Trigger *trigger);
 extern bool idem_once_is_reserved(const char *scope);
 extern bool idem_once_is_attached(Relation rel);
+extern void idem_once_watch(Oid relid);
+extern bool idem_once_watched_changed(void);
 extern IdemOnceTable *idem_once_table(Relation rel);
 
 /* once_key.c */

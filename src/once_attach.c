@@ -318,6 +318,7 @@ attach_check_partitions(Relation root)
 static int64
 attach_count_former_keys(Oid relid, text *given)
 {
+	idem_once_watch(relid);
 	if (get_rel_name(relid) == NULL ||
 		!IDEM_OWNS_RELATION(relid, GetUserId()))
 		return 0;
@@ -351,6 +352,9 @@ idem_attach_once(PG_FUNCTION_ARGS)
 	scope = attach_scope(relid, IDEM_ARG_TEXT(2));
 	schema = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
 	idem_catalog_check_idle(rel, ATTACH_LOCK, "idem_attach_once()");
+	/* it may have been attached meanwhile, and its rows be gone again */
+	if (idem_once_watched_changed())
+		former_keys = idem_once_count_keys(cstring_to_text(scope));
 	attach_create_triggers(rel, schema, when, scope,
 						   attach_ttl(IDEM_ARG_INTERVAL(3)));
 	CommandCounterIncrement();

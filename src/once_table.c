@@ -54,6 +54,10 @@ static int	ninvalid = 0;
 /* moves whenever any entry may be wrong */
 static uint64 nchanges = 0;
 
+/* a relation that somebody wants to hear of, and whether it changed since */
+static Oid	watched = InvalidOid;
+static bool watched_changed;
+
 static void
 table_invalidate(TableEntry *entry)
 {
@@ -71,6 +75,8 @@ table_changed(Datum arg, Oid relid)
 	TableEntry *entry;
 
 	nchanges++;
+	if (!OidIsValid(relid) || relid == watched)
+		watched_changed = true;
 	if (OidIsValid(relid))
 	{
 		entry = hash_search(tables, &relid, HASH_FIND, NULL);
@@ -115,6 +121,25 @@ table_init_cache(void)
 		return;
 	tables = hash_create("idem once tables", 16, &ctl, HASH_ELEM | HASH_BLOBS);
 	CacheRegisterRelcacheCallback(table_changed, (Datum) 0);
+}
+
+/*
+ * From now on idem_once_watched_changed() tells whether the relation, of which
+ * nobody need hold a lock, has become another one, as with each trigger that
+ * comes or goes.
+ */
+void
+idem_once_watch(Oid relid)
+{
+	table_init_cache();
+	watched = relid;
+	watched_changed = false;
+}
+
+bool
+idem_once_watched_changed(void)
+{
+	return watched_changed;
 }
 
 /*

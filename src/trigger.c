@@ -84,14 +84,14 @@ void
 idem_trigger_warn_of_owner(Oid relid)
 {
 	Relation	rel;
-	TriggerDesc *triggers;
+	TriggerDesc *triggers = NULL;
 	Oid			lacking = InvalidOid;
 
 	CommandCounterIncrement();
 	rel = table_open(relid, NoLock);
-	triggers = rel->trigdesc;
-	if (rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
-		triggers = NULL;
+	/* each look into a catalog may replace those that the table has */
+	if (rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
+		triggers = CopyTriggerDesc(rel->trigdesc);
 	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
 	{
 		const Trigger *trigger = &triggers->triggers[i];

@@ -39,6 +39,30 @@ ALTER TABLE bomb OWNER TO hot_owner;
 SELECT idem_attach('bomb', 'bomb', 'state', history => true);
 INSERT INTO bomb SELECT generate_series(1, 20);
 
+-- a partitioned table of each kind, whose owner may not make partitions of it: a
+-- warning each
+CREATE ROLE hot_stranger;
+GRANT CREATE ON SCHEMA public TO hot_stranger;
+CREATE TABLE p_once (part int, id int) PARTITION BY LIST (part);
+CREATE TABLE p_fenced (part int, id int, fence bigint) PARTITION BY LIST (part);
+CREATE TABLE p_page (part int, id int, version int NOT NULL DEFAULT 1, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
+CREATE TABLE p_bomb (part int, id int, state text NOT NULL DEFAULT 'cold', PRIMARY KEY (id, part)) PARTITION BY LIST (part);
+SELECT format('CREATE TABLE %s_1 PARTITION OF %1$s FOR VALUES IN (1)', t),
+	format('CREATE TABLE %s_2 (gone int, LIKE %1$s INCLUDING ALL)', t),
+	format('ALTER TABLE %s_2 DROP gone', t),
+	format('ALTER TABLE %s ATTACH PARTITION %1$s_2 FOR VALUES IN (2)', t),
+	format('INSERT INTO %s SELECT 1, i FROM generate_series(1, 3) AS i', t),
+	format('ALTER TABLE %s OWNER TO hot_stranger', t)
+FROM unnest('{p_once,p_fenced,p_page,p_bomb}'::text[]) AS t \gexec
+SET client_min_messages = error;
+SELECT idem_attach_once('p_once', '{id}');
+SELECT idem_attach_fence('p_fenced', 'fence');
+SELECT idem_attach_version('p_page', 'version');
+SELECT idem_attach('bomb', 'p_bomb', 'state', history => true);
+SET client_min_messages = warning;
+SELECT format('CREATE TABLE %s_3 PARTITION OF %1$s DEFAULT', t)
+FROM unnest('{p_once,p_fenced,p_page,p_bomb}'::text[]) AS t \gexec
+
 CREATE PROCEDURE hot(tag text) LANGUAGE plpgsql AS $$
 DECLARE
 	t text;
@@ -104,6 +128,22 @@ BEGIN
 		PERFORM idem_tick();
 		INSERT INTO message VALUES (i, 'm'), (i + 1, 'm');
 		COMMIT;
+		FOR home IN 1 .. 3 LOOP
+			INSERT INTO p_once VALUES (home, 9 + i), (home, 10 + i);
+			INSERT INTO p_fenced VALUES (home, 9 + i, l.fence);
+			UPDATE p_fenced SET part = home % 3 + 1 WHERE id = 9 + i;
+			INSERT INTO p_page VALUES (home, 9 + i);
+			PERFORM idem_update('p_page', jsonb_build_object('part', home, 'id', 9 + i), 1, '{}');
+			UPDATE p_page SET part = -home WHERE part = home AND id = 9 + i;
+			PERFORM idem_delete('p_page', jsonb_build_object('part', -home, 'id', 9 + i), version) FROM p_page WHERE part = -home;
+			INSERT INTO p_bomb VALUES (home, 9 + i);
+			PERFORM idem_fire('p_bomb', jsonb_build_object('part', home, 'id', 9 + i), 'light');
+			UPDATE p_bomb SET part = -home WHERE part = home AND id = 9 + i;
+			COMMIT;
+			PERFORM idem_tick();
+			DELETE FROM p_bomb WHERE id = 9 + i;
+			COMMIT;
+		END LOOP;
 	END LOOP;
 END $$;
 CALL hot('d');
@@ -123,5 +163,6 @@ SELECT * FROM idem_sweep(NULL);
 SELECT idem_fence_advance(1000000);
 SELECT count(*) FROM idem_stats() UNION ALL SELECT count(*) FROM idem_refusals() UNION ALL SELECT count(*) FROM idem_sweep_progress();
 SELECT idem_stats_reset();
+SELECT idem_detach('p_bomb', 'state'), idem_detach_version('p_page'), idem_detach_once('p_once'), idem_detach_fence('p_fenced', 'fence');
 SELECT idem_detach('bomb', 'state'), idem_detach_version('page'), idem_detach_once('message'), idem_detach_fence('fenced', 'fence');
 SELECT idem_grant('postgres', 'operator'), idem_revoke('postgres');
