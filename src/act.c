@@ -188,14 +188,15 @@ act_is_same_claim(const IdemAct *act, const IdemRow *row)
 }
 
 /*
- * Whether the verb with these very values has already been applied.
+ * Whether the verb with these very values has already been applied.  A call is
+ * completed once, by itself.
  */
 static bool
 act_is_repeat(const IdemAct *act, const IdemRow *row)
 {
 	IdemState	state = idem_row_state(row);
 
-	if (!act_is_same_claim(act, row))
+	if (act->function != NULL)
 		return false;
 	switch (act->verb)
 	{

@@ -526,7 +526,7 @@ idem_attach(PG_FUNCTION_ARGS)
 	if (machine->timed)
 		idem_timers_expect_of(attachment.relid, attachment.machine,
 							  attachment.tag, true);
-	idem_trigger_warn_of_owner(attachment.relid);
+	idem_trigger_warn_of_owners(attachment.relid);
 	SPI_finish();
 	PG_RETURN_BOOL(true);
 }

@@ -54,7 +54,9 @@ idem_direct_open(IdemDirect *table, Relation rel, int nkeys, LOCKMODE lockmode)
 }
 
 /*
- * The primary key's index.  Whoever knows where a row is can do without.
+ * The primary key's index.  Whoever knows where a row is can do without, so that
+ * who relies on a lock of the table that was taken before need not have one of
+ * the index.
  */
 Relation
 idem_direct_pk(IdemDirect *table)
@@ -69,7 +71,9 @@ idem_direct_pk(IdemDirect *table)
 	/* rd_pkindex is known once the list of indexes is */
 	if (!table->rel->rd_indexvalid)
 		list_free(RelationGetIndexList(table->rel));
-	table->pk = index_open(table->rel->rd_pkindex, table->lockmode);
+	table->pk = index_open(table->rel->rd_pkindex,
+						   table->lockmode == NoLock ? RowExclusiveLock :
+						   table->lockmode);
 	CurrentResourceOwner = owner;
 	return table->pk;
 }

@@ -7,6 +7,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/dependency.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_trigger.h"
 #include "commands/extension.h"
@@ -15,6 +16,7 @@
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 #include "utils/acl.h"
+#include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
@@ -76,22 +78,15 @@ idem_trigger_column(const char *qual)
 }
 
 /*
- * Warns of a partitioned table whose owner may not make partitions of it now:
- * PostgreSQL clones the triggers of rows into each, for which whoever makes it
- * needs EXECUTE on their functions, and names none of them where he lacks it.
+ * A function of the extension's whose trigger a new partition of this table gets,
+ * and which the table's owner may not execute; InvalidOid if there is none.
  */
-void
-idem_trigger_warn_of_owner(Oid relid)
+static Oid
+trigger_lacking(Relation rel)
 {
-	Relation	rel;
-	TriggerDesc *triggers = NULL;
-	Oid			lacking = InvalidOid;
-
-	CommandCounterIncrement();
-	rel = table_open(relid, NoLock);
 	/* each look into a catalog may replace those that the table has */
-	if (rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
-		triggers = CopyTriggerDesc(rel->trigdesc);
+	TriggerDesc *triggers = CopyTriggerDesc(rel->trigdesc);
+
 	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
 	{
 		const Trigger *trigger = &triggers->triggers[i];
@@ -99,19 +94,49 @@ idem_trigger_warn_of_owner(Oid relid)
 		if (TRIGGER_FOR_ROW(trigger->tgtype) &&
 			idem_trigger_is_ours(trigger->tgfoid, NULL) &&
 			!IDEM_ROLE_MAY_EXECUTE(trigger->tgfoid, rel->rd_rel->relowner))
-			lacking = trigger->tgfoid;
+			return trigger->tgfoid;
 	}
-	if (OidIsValid(lacking))
-	{
-		char	   *owner = GetUserNameFromId(rel->rd_rel->relowner, false);
+	return InvalidOid;
+}
 
-		ereport(WARNING,
-				(errmsg("owner \"%s\" of table \"%s\" cannot make partitions of it",
-						owner, RelationGetRelationName(rel)),
-				 errdetail("A new partition gets the table's triggers, which takes EXECUTE on function %s.",
-						   get_func_name(lacking)),
-				 errhint("Call idem_grant('%s', 'operator'), or have a role with that level make them.",
-						 owner)));
+/*
+ * Warns of a partitioned table whose owner may not make partitions of it now:
+ * PostgreSQL clones the triggers of rows into each, for which whoever makes it
+ * needs EXECUTE on their functions, and names none of them where he lacks it.
+ * Partitioned tables below it may have owners of their own.
+ */
+void
+idem_trigger_warn_of_owners(Oid relid)
+{
+	List	   *told = NIL;
+	ListCell   *lc;
+
+	if (get_rel_relkind(relid) != RELKIND_PARTITIONED_TABLE)
+		return;
+	CommandCounterIncrement();
+	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
+	{
+		Relation	rel;
+		Oid			lacking;
+
+		if (get_rel_relkind(lfirst_oid(lc)) != RELKIND_PARTITIONED_TABLE)
+			continue;
+		rel = table_open(lfirst_oid(lc), NoLock);
+		lacking = trigger_lacking(rel);
+		if (OidIsValid(lacking) &&
+			!list_member_oid(told, rel->rd_rel->relowner))
+		{
+			char	   *owner = GetUserNameFromId(rel->rd_rel->relowner, false);
+
+			told = lappend_oid(told, rel->rd_rel->relowner);
+			ereport(WARNING,
+					(errmsg("owner \"%s\" of table \"%s\" cannot make partitions of it",
+							owner, RelationGetRelationName(rel)),
+					 errdetail("A new partition gets the table's triggers, which takes EXECUTE on function %s.",
+							   get_func_name(lacking)),
+					 errhint("Call idem_grant(%s, 'operator'), or have a role with that level make them.",
+							 quote_literal_cstr(owner))));
+		}
+		table_close(rel, NoLock);
 	}
-	table_close(rel, NoLock);
 }

@@ -343,7 +343,7 @@ idem_attach_version(PG_FUNCTION_ARGS)
 					 retryable ? ", 'retryable'" : "");
 	table_close(rel, NoLock);
 	version_execute(statement.data);
-	idem_trigger_warn_of_owner(PG_GETARG_OID(0));
+	idem_trigger_warn_of_owners(PG_GETARG_OID(0));
 	PG_RETURN_BOOL(true);
 }
 

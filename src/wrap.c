@@ -139,17 +139,28 @@ wrap_result_columns(const IdemFunction *function)
  * name for a variable that none of them has.
  */
 static void
-wrap_number_parameters(Oid oid, StringInfo in, List **out, StringInfo variable)
+wrap_number_parameters(const IdemFunction *function, StringInfo in, List **out,
+					   StringInfo variable)
 {
-	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(oid));
+	HeapTuple	tuple = SearchSysCache1(PROCOID,
+										ObjectIdGetDatum(function->oid));
 	Oid		   *types;
 	char	  **names;
 	char	   *modes;
 	int			nall;
 
 	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for function %u", oid);
+		elog(ERROR, "cache lookup failed for function %u", function->oid);
 	nall = get_func_arg_info(tuple, &types, &names, &modes);
+	for (int i = 0; names != NULL && i < nall; i++)
+	{
+		if (strcmp(names[i], KEY_PARAMETER) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+					 errmsg("function %s has a parameter \"%s\" already",
+							function->identity, KEY_PARAMETER),
+					 errhidestmt(true)));
+	}
 	appendStringInfoString(variable, "idem_result");
 	for (int i = 0; names != NULL && i < nall; i++)
 	{
@@ -197,7 +208,7 @@ wrap_body(const IdemFunction *function, Oid own_schema)
 
 	initStringInfo(&in);
 	initStringInfo(&variable);
-	wrap_number_parameters(function->oid, &in, &out, &variable);
+	wrap_number_parameters(function, &in, &out, &variable);
 
 	/* it would not know the name of what it returns, either */
 	by_name = is_row || is_domain || out != NIL;
@@ -361,15 +372,6 @@ idem_wrap(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_TOO_MANY_ARGUMENTS),
 				 errmsg("function %s has no room for one more parameter",
 						function->identity)));
-	for (int i = 0; i < function->nargs; i++)
-	{
-		if (function->argnames[i] != NULL &&
-			strcmp(function->argnames[i], KEY_PARAMETER) == 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-					 errmsg("function %s has a parameter \"%s\" already",
-							function->identity, KEY_PARAMETER)));
-	}
 	if (OidIsValid(function->unreadable))
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),

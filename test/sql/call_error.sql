@@ -240,7 +240,7 @@ CREATE FUNCTION same_claimed() RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN 
 SELECT idem_call('same', 'same()');
 \set VERBOSITY terse
 SELECT idem_call('same2', 'same_caught()'), idem_call('same3', 'same_claimed()');
--- a function that ends the claim around it: refused, unless it says what is
+-- a function that ends the claim around it: refused, also where it says what is
 -- recorded anyway
 CREATE FUNCTION ends(how text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
@@ -295,6 +295,14 @@ SELECT idem_call('own', 'alters(text)', '["UPDATE idem.key SET key = ''other'' W
 SELECT idem_call('own', 'alters(text)', '["UPDATE idem.key SET state = ''completed'' WHERE key = ''own''"]');
 SELECT idem_call('own', 'alters(text)', '["UPDATE idem.key SET fingerprint = NULL WHERE key = ''own''"]');
 SELECT idem_call('own', 'alters(text)', '["TRUNCATE idem.key"]');
+-- also with the very response that the call has then
+CREATE FUNCTION foresees() RETURNS int LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO regress_call.work VALUES ('alters');
+	UPDATE idem.key SET state = 'completed', response = '1', finished_at = now() WHERE key = 'own';
+	RETURN 1;
+END $$;
+SELECT idem_call('own', 'foresees()');
 SELECT count(*) FROM idem.key WHERE key IN ('own', 'other');
 SELECT count(*) FROM work WHERE what = 'alters';
 SELECT idem_call('own1', 'alters(text)', '["UPDATE idem.key SET step = ''x'' WHERE key = ''own1''"]');

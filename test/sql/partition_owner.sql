@@ -45,6 +45,23 @@ SELECT * FROM event ORDER BY id;
 SELECT idem_detach_once('event'), idem_detach_version('doc'), idem_detach('"order"', 's');
 SELECT idem_attach_once('event', '{id}'), idem_attach_version('doc', 'v'), idem_attach('regress_owned', '"order"', 's');
 
+-- of those below the root there may be others, and each is told once
+RESET ROLE;
+CREATE ROLE "regress_idem o'dd";
+SELECT idem_detach_once('event');
+CREATE TABLE event3 PARTITION OF event FOR VALUES IN (3) PARTITION BY LIST (id);
+CREATE TABLE event4 PARTITION OF event FOR VALUES IN (4) PARTITION BY LIST (id);
+CREATE TABLE event41 PARTITION OF event4 DEFAULT;
+ALTER TABLE event3 OWNER TO "regress_idem o'dd";
+ALTER TABLE event4 OWNER TO "regress_idem o'dd";
+ALTER TABLE event41 OWNER TO "regress_idem o'dd";
+SELECT idem_attach_once('event', '{id}');
+ALTER TABLE event3 OWNER TO regress_idem_landlord;
+ALTER TABLE event4 OWNER TO regress_idem_landlord;
+ALTER TABLE event41 OWNER TO regress_idem_landlord;
+DROP ROLE "regress_idem o'dd";
+SET ROLE regress_idem_landlord;
+
 -- a scope of idem's own, past idem_attach_once
 CREATE TABLE forged (k int);
 CREATE TRIGGER "~idem_once" BEFORE INSERT ON forged FOR EACH ROW WHEN (NEW.k IS NOT NULL) EXECUTE FUNCTION idem_once_row('idem.fire', '');

@@ -30,6 +30,16 @@ SELECT idem_wrap('a_name_of_63_bytes_is_the_longest_that_a_function_can_have_123
 SELECT idem_wrap('a_name_of_63_bytes_is_the_longest_that_a_function_can_have_12345()', 'shorter') AS twin;
 CREATE FUNCTION has_key(idem_key text) RETURNS int LANGUAGE sql AS 'SELECT 1';
 SELECT idem_wrap('has_key(text)');
+CREATE FUNCTION gives_key(a int, OUT idem_key text) LANGUAGE sql AS $$SELECT 'x'$$;
+CREATE FUNCTION gives_keys(a int) RETURNS TABLE (idem_key text, b int) LANGUAGE sql AS $$SELECT 'x', 1$$;
+CREATE TYPE keyed AS (idem_key text, idem_result int);
+CREATE FUNCTION gives_keyed(a int) RETURNS SETOF keyed LANGUAGE sql AS $$SELECT 'x', a$$;
+SELECT idem_wrap('gives_key(int)');
+SELECT idem_wrap('gives_keys(int)');
+-- that is no parameter
+SELECT idem_wrap('gives_keyed(int)');
+SELECT * FROM gives_keyed_once('keyed', 1);
+SELECT * FROM gives_keyed_once('keyed', 1);
 -- a name that is taken by something else
 CREATE FUNCTION taken(idem_key text, a int, b text) RETURNS int LANGUAGE sql AS 'SELECT 0';
 SELECT idem_wrap('f(int,text)', 'taken');
