@@ -1,6 +1,7 @@
 -- One procedure for each verb, load_VERB(first, last), which calls it once in each
 -- transaction; view verbs names them, with the ways to the table to try; view
--- memory is what this backend has of its own, in kB.
+-- memory is what this backend has of its own, in kB.  Each procedure runs in a
+-- database of its own, which is a copy of this one.
 SET client_min_messages = warning;
 CREATE EXTENSION idem;
 
@@ -194,8 +195,9 @@ CALL define('pure', $$
 	ASSERT idem_child('k' || i, 'charge') IS NOT NULL AND idem_key() IS NULL;
 	ASSERT idem_fence_advance(abs(i) + 1) > 0 AND idem_version() IS NOT NULL;
 	PERFORM idem_stats(), idem_refusals(), idem_sweep_progress(), idem_stats_reset();$$);
+-- lint counts the rows of a machine
 CALL define('text_of', $$
-	PERFORM idem_diagram('lamp'), idem_lint('lamp'), idem_export();$$);
+	PERFORM idem_diagram('lamp'), idem_lint('bomb'), idem_export();$$);
 -- What changes catalogs, whose own cost is much greater than what is ours.
 -- Not idem_wrap(), and no write of a fence: PL/pgSQL keeps what it has compiled
 -- for a function, or a trigger, that is gone.
@@ -213,7 +215,7 @@ CALL define('attach', $$
 
 -- "commits" of each round, "fewer" of which are made
 CREATE VIEW verbs AS
-	SELECT proname AS verb, access, (length(prosrc) - length(replace(prosrc, 'COMMIT', ''))) / 6 AS commits,
+	SELECT substr(proname, 6) AS verb, access, (length(prosrc) - length(replace(prosrc, 'COMMIT', ''))) / 6 AS commits,
 		CASE proname WHEN 'load_attach' THEN 100 ELSE 1 END AS fewer
 	FROM pg_proc, unnest(ARRAY['direct', 'sql']) AS access
 	WHERE proname LIKE 'load\_%' AND
@@ -232,8 +234,3 @@ CREATE VIEW uncalled AS
 		p.proname <> ALL ('{idem_wrap, idem_claim_key, idem_twin, idem_twin_value, idem_not_initial,
 			idem_each_row, idem_inserted_in, idem_inserted_out, idem_inserted_cmp}') AND
 		NOT EXISTS (SELECT FROM pg_proc AS l WHERE l.proname LIKE 'load\_%' AND l.prosrc ~ ('\m' || p.proname || '\M'));
-
--- The next verb starts with small tables.  A history is not truncated as long
--- as its triggers fire.
-CREATE PROCEDURE forget() LANGUAGE sql SET session_replication_role = replica AS
-	'TRUNCATE idem.key, idem.token, idem.branch, idem.history, idem.timer, message, hand';
