@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -363,17 +364,30 @@ twin_take_arguments(FunctionCallInfo fcinfo, int first,
 /*
  * The collation that the twin's call would give the original: PL/pgSQL hands
  * down to every parameter what the parser derived of all arguments, the key
- * among them.  Where those conflict, each has its type's.
+ * among them.  Where those conflict, each has its type's.  Where it is the
+ * default one, and no parameter's type has that, it is the key's only: the
+ * arguments that could have one were left to their defaults.
  */
 static Oid
-twin_collation(FunctionCallInfo fcinfo, int first, int nargs)
+twin_collation(FunctionCallInfo fcinfo, int first,
+			   const IdemFunction *function)
 {
 	List	   *args = castNode(FuncExpr, fcinfo->flinfo->fn_expr)->args;
 	Oid			collations[FUNC_MAX_ARGS];
+	bool		has_default = false;
 
-	for (int i = 0; i < nargs; i++)
+	for (int i = 0; i < function->nargs; i++)
+	{
 		collations[i] = exprCollation(list_nth(args, i + first));
-	return idem_function_derive_collation(collations, nargs);
+		has_default |= exprCollation(list_nth(function->expr->args, i)) ==
+			DEFAULT_COLLATION_OID;
+	}
+	for (int i = 0; i < function->nargs && !has_default; i++)
+	{
+		if (collations[i] == DEFAULT_COLLATION_OID)
+			return InvalidOid;
+	}
+	return idem_function_derive_collation(collations, function->nargs);
 }
 
 /*
@@ -470,7 +484,7 @@ twin_call(FunctionCallInfo fcinfo, int first, IdemCall *call,
 		return;
 	}
 	idem_function_json_begin(&result->json, call->function);
-	idem_call_run(call, twin_collation(fcinfo, first, call->function->nargs),
+	idem_call_run(call, twin_collation(fcinfo, first, call->function),
 				  values, nulls, twin_take_value, result);
 	idem_call_end(call, idem_function_json_end(&result->json),
 				  twin_record_result(result));

@@ -68,6 +68,7 @@ DECLARE
 	t text;
 	c idem_claimed;
 	l idem_lease_acquired;
+	home int;
 BEGIN
 	FOR i IN 1 .. current_setting('deep.rounds')::int LOOP
 		PERFORM idem_claim(tag || i, '{"a": [1, 2, {"b": "c"}]}');
@@ -128,22 +129,21 @@ BEGIN
 		PERFORM idem_tick();
 		INSERT INTO message VALUES (i, 'm'), (i + 1, 'm');
 		COMMIT;
-		FOR home IN 1 .. 3 LOOP
-			INSERT INTO p_once VALUES (home, 9 + i), (home, 10 + i);
-			INSERT INTO p_fenced VALUES (home, 9 + i, l.fence);
-			UPDATE p_fenced SET part = home % 3 + 1 WHERE id = 9 + i;
-			INSERT INTO p_page VALUES (home, 9 + i);
-			PERFORM idem_update('p_page', jsonb_build_object('part', home, 'id', 9 + i), 1, '{}');
-			UPDATE p_page SET part = -home WHERE part = home AND id = 9 + i;
-			PERFORM idem_delete('p_page', jsonb_build_object('part', -home, 'id', 9 + i), version) FROM p_page WHERE part = -home;
-			INSERT INTO p_bomb VALUES (home, 9 + i);
-			PERFORM idem_fire('p_bomb', jsonb_build_object('part', home, 'id', 9 + i), 'light');
-			UPDATE p_bomb SET part = -home WHERE part = home AND id = 9 + i;
-			COMMIT;
-			PERFORM idem_tick();
-			DELETE FROM p_bomb WHERE id = 9 + i;
-			COMMIT;
-		END LOOP;
+		home := i % 3 + 1;
+		INSERT INTO p_once VALUES (home, 9 + i), (home, 10 + i);
+		INSERT INTO p_fenced VALUES (home, 9 + i, l.fence);
+		UPDATE p_fenced SET part = home % 3 + 1 WHERE id = 9 + i;
+		INSERT INTO p_page VALUES (home, 9 + i);
+		PERFORM idem_update('p_page', jsonb_build_object('part', home, 'id', 9 + i), 1, '{}');
+		UPDATE p_page SET part = -home WHERE part = home AND id = 9 + i;
+		PERFORM idem_delete('p_page', jsonb_build_object('part', -home, 'id', 9 + i), version) FROM p_page WHERE part = -home;
+		INSERT INTO p_bomb VALUES (home, 9 + i);
+		PERFORM idem_fire('p_bomb', jsonb_build_object('part', home, 'id', 9 + i), 'light');
+		UPDATE p_bomb SET part = -home WHERE part = home AND id = 9 + i;
+		COMMIT;
+		PERFORM idem_tick();
+		DELETE FROM p_bomb WHERE id = 9 + i;
+		COMMIT;
 	END LOOP;
 END $$;
 CALL hot('d');
