@@ -111,7 +111,7 @@ idem_decision_event(const char *event)
 }
 
 static void
-decision_note_inner(const DecisionKey *key, int nestlevel)
+decision_note_inner(const DecisionKey * key, int nestlevel)
 {
 	if (ninner == inner_room)
 	{
@@ -151,6 +151,7 @@ idem_decision_keep(Oid trigger, ItemPointer tid, const IdemDecision * decision)
 		heap_freetuple(kept->decision.image);
 	kept->nestlevel = GetCurrentTransactionNestLevel();
 	kept->decision.to = decision->to;
+	kept->decision.stays = decision->stays;
 	kept->decision.event = idem_decision_event(decision->event);
 	kept->decision.image = decision->image != NULL ?
 		heap_copytuple(decision->image) : NULL;

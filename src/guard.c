@@ -109,9 +109,14 @@ guard_begin(FunctionCallInfo fcinfo)
 		call->taken.serial = idem_writing_serial(call->statement,
 												 call->fired_at);
 	}
-	call->keep_image = binding->overruled ||
-		(rel->rd_rel->relispartition && rel->trigdesc != NULL &&
-		 rel->trigdesc->trig_insert_before_row);
+	if (rel->rd_rel->relispartition && TRIGGER_FIRED_BEFORE(trigdata->tg_event) &&
+		binding->root != call->judge->relid)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(holder);
+
+		call->partition_columns = idem_guard_partition_columns(rel);
+		MemoryContextSwitchTo(caller);
+	}
 
 	fcinfo->flinfo->fn_extra = call;
 	return call;
@@ -147,9 +152,13 @@ guard_before_update(IdemGuardCall * call, TriggerData *trigdata)
 								 &decision, &intent);
 	if (call->by_row)
 	{
-		if (moves_on)
+		bool		leaves = idem_guard_leaves(call, trigdata);
+
+		if (moves_on || leaves)
 		{
-			decision.image = call->keep_image ? trigdata->tg_newtuple : NULL;
+			decision.stays = !moves_on;
+			decision.image = binding->overruled || leaves ?
+				trigdata->tg_newtuple : NULL;
 			idem_decision_keep(binding->trigger, &old_tuple->t_self,
 							   &decision);
 		}
@@ -188,6 +197,11 @@ guard_after_update(IdemGuardCall * call, TriggerData *trigdata)
 	bool		moves_on;
 
 	kept = idem_decision_take(binding->trigger, &old_tuple->t_self, &decided);
+	if (kept && decided.stays)
+	{
+		heap_freetuple(decided.image);
+		kept = false;
+	}
 	if (!kept && !binding->overruled)
 	{
 		Datum		value;
@@ -209,8 +223,8 @@ guard_after_update(IdemGuardCall * call, TriggerData *trigdata)
 		idem_guard_stays(call, trigdata, trigdata->tg_trigslot,
 						 trigdata->tg_newslot);
 	else if (binding->history && idem_taken_row != NULL)
-		idem_taken_row(call->statement, trigdata->tg_relation, old_tuple,
-					   trigdata->tg_newtuple, binding, decision.event, intent);
+		idem_taken_row(call->statement, trigdata->tg_relation,
+					   trigdata->tg_trigslot, trigdata->tg_newslot, binding, decision.event, intent);
 	if (kept && decided.image != NULL)
 		heap_freetuple(decided.image);
 }
@@ -225,7 +239,7 @@ guard_after_insert(IdemGuardCall * call, TriggerData *trigdata)
 	idem_guard_insert(call, trigdata->tg_trigslot);
 	if (call->by_row && binding->history && idem_taken_row != NULL)
 		idem_taken_row(call->statement, trigdata->tg_relation, NULL,
-					   trigdata->tg_trigtuple, binding, NULL, NULL);
+					   trigdata->tg_trigslot, binding, NULL, NULL);
 }
 
 /*

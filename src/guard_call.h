@@ -24,7 +24,7 @@ typedef struct IdemGuardCall
 	IdemTaken	taken;
 	Oid			fired_at;		/* where an event names the row */
 	int			warnings;
-	bool		keep_image;		/* what is written may be another row */
+	Bitmapset  *partition_columns;	/* by which the row is in its partition */
 }			IdemGuardCall;
 
 /* guard.c */
@@ -62,6 +62,8 @@ extern void idem_guard_proof_of_statement(IdemGuardCall * call, Relation rel);
 /* guard_move.c */
 extern void idem_guard_move_init(void);
 extern bool idem_guard_has_moved(void);
+extern Bitmapset *idem_guard_partition_columns(Relation rel);
+extern bool idem_guard_leaves(const IdemGuardCall * call, TriggerData *trigdata);
 extern bool idem_guard_leave(IdemGuardCall * call, TriggerData *trigdata);
 extern bool idem_guard_arrive(IdemGuardCall * call, TriggerData *trigdata);
 

@@ -12,23 +12,28 @@
  *
  * There may be no arrival: a trigger suppresses it, the row leaves for a partition
  * that is not bound, or its arrival in an initial state fires nothing.  Then the
- * next insert of the command is another row's, which tells from the columns of the
- * primary key by which no table is partitioned: a move does not change them.  Where
- * there is no such column, an insert by the command that moved a row is taken for
- * it.  A partition without partitions that is bound by itself sees no arrival; to
- * it a move is a delete.
+ * next insert of the command is another row's.  Which of the two it is, tells the
+ * primary key that the row was to have, as the guard saw it before the update:
+ * its columns by which the row was in its partition may be set anew on the way,
+ * so that they count only where the key has no others.  Where a trigger that
+ * sorts behind the guard made the row move, the key that it had has to do, and a
+ * table without a primary key has none: there, an insert by the command that moved
+ * a row is taken for it.  A partition without partitions that is bound by itself
+ * sees no arrival; to it a move is a delete.
  */
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/sysattr.h"
 #include "access/table.h"
 #include "access/tupconvert.h"
 #include "access/xact.h"
-#include "catalog/partition.h"
 #include "executor/executor.h"
+#include "optimizer/optimizer.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/partcache.h"
 #include "utils/rel.h"
 
 #include "guard_call.h"
@@ -43,8 +48,9 @@ typedef struct GuardMove
 	Oid			relid;			/* where it was */
 	CommandId	command;
 	HeapTuple	row;
-	Bitmapset  *identity;		/* what a move leaves as it is, of the row */
-	bool		decided;
+	Bitmapset  *primary;		/* columns of its primary key */
+	Bitmapset  *identity;		/* ... by which it is in no partition */
+	bool		kept;
 	IdemDecision decision;
 	struct GuardMove *next;
 } GuardMove;
@@ -81,7 +87,7 @@ static void
 move_forget(GuardMove *move)
 {
 	heap_freetuple(move->row);
-	if (move->decided && move->decision.image != NULL)
+	if (move->kept && move->decision.image != NULL)
 		heap_freetuple(move->decision.image);
 	move->filled = false;
 }
@@ -96,57 +102,61 @@ idem_guard_has_moved(void)
 }
 
 /*
- * The columns of the primary key that are in no partition key.
+ * The columns that say whether a row is in this partition.
  */
-static Bitmapset *
-move_identity(Relation rel)
+Bitmapset *
+idem_guard_partition_columns(Relation rel)
 {
-	Bitmapset  *primary = RelationGetIndexAttrBitmap(rel,
-													 INDEX_ATTR_BITMAP_PRIMARY_KEY);
-	List	   *ancestors = get_partition_ancestors(RelationGetRelid(rel));
-	Bitmapset  *identity = NULL;
+	Bitmapset  *columns = NULL;
+
+	pull_varattnos((Node *) RelationGetPartitionQual(rel), 1, &columns);
+	return columns;
+}
+
+/*
+ * Before the update of a row: whether it may be about to move.
+ */
+bool
+idem_guard_leaves(const IdemGuardCall * call, TriggerData *trigdata)
+{
+	TupleDesc	desc = trigdata->tg_trigslot->tts_tupleDescriptor;
 	int			member = -1;
 
-	while ((member = bms_next_member(primary, member)) >= 0)
+	while ((member = bms_next_member(call->partition_columns, member)) >= 0)
 	{
 		AttrNumber	column = member + FirstLowInvalidHeapAttributeNumber;
-		const char *name = NameStr(TupleDescAttr(RelationGetDescr(rel),
-												 column - 1)->attname);
-		bool		partitions = false;
-		ListCell   *lc;
+		Form_pg_attribute att = TupleDescAttr(desc, column - 1);
+		bool		was_null;
+		bool		is_null;
+		Datum		was = slot_getattr(trigdata->tg_trigslot, column, &was_null);
+		Datum		is = slot_getattr(trigdata->tg_newslot, column, &is_null);
 
-		foreach(lc, ancestors)
-		{
-			Relation	ancestor = table_open(lfirst_oid(lc), AccessShareLock);
-			AttrNumber	above = get_attnum(lfirst_oid(lc), name);
-
-			partitions |= has_partition_attrs(ancestor,
-											  bms_make_singleton(above - FirstLowInvalidHeapAttributeNumber),
-											  NULL);
-			table_close(ancestor, NoLock);
-		}
-		if (!partitions)
-			identity = bms_add_member(identity, column);
+		if (was_null != is_null ||
+			(!is_null && !datum_image_eq(was, is, att->attbyval, att->attlen)))
+			return true;
 	}
-	list_free(ancestors);
-	return identity;
+	return false;
 }
 
 /*
  * Whether it may be the row that is on its way; "row" is that as the partition of
- * the slot has it.
+ * the slot has it, or was to have it.
  */
 static bool
 move_is_same(const GuardMove *move, Relation source, Oid relid, HeapTuple row,
 			 TupleTableSlot *slot)
 {
 	TupleDesc	desc = slot->tts_tupleDescriptor;
+	const Bitmapset *identity = move->identity;
 	int			member = -1;
 
-	while ((member = bms_next_member(move->identity, member)) >= 0)
+	if (bms_is_empty(identity) && move->kept && move->decision.image != NULL)
+		identity = move->primary;
+	while ((member = bms_next_member(identity, member)) >= 0)
 	{
+		AttrNumber	there = member + FirstLowInvalidHeapAttributeNumber;
 		const char *name = NameStr(TupleDescAttr(RelationGetDescr(source),
-												 member - 1)->attname);
+												 there - 1)->attname);
 		AttrNumber	column = get_attnum(relid, name);
 		Form_pg_attribute att = TupleDescAttr(desc, column - 1);
 		bool		was_null;
@@ -154,11 +164,27 @@ move_is_same(const GuardMove *move, Relation source, Oid relid, HeapTuple row,
 		Datum		was = heap_getattr(row, column, desc, &was_null);
 		Datum		is = slot_getattr(slot, column, &is_null);
 
-		if (was_null || is_null ||
-			!datum_image_eq(was, is, att->attbyval, att->attlen))
+		/* what is generated was not known yet */
+		if (att->attgenerated == '\0' &&
+			(was_null || is_null ||
+			 !datum_image_eq(was, is, att->attbyval, att->attlen)))
 			return false;
 	}
 	return true;
+}
+
+static void
+move_set_columns(GuardMove *move, Relation rel)
+{
+	Bitmapset  *primary = RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_PRIMARY_KEY);
+	Bitmapset  *columns = idem_guard_partition_columns(rel);
+	MemoryContext caller = MemoryContextSwitchTo(TopTransactionContext);
+
+	bms_free(move->primary);
+	bms_free(move->identity);
+	move->primary = bms_copy(primary);
+	move->identity = bms_difference(primary, columns);
+	MemoryContextSwitchTo(caller);
 }
 
 /*
@@ -170,6 +196,7 @@ idem_guard_leave(IdemGuardCall * call, TriggerData *trigdata)
 	IdemBinding *binding = call->judge->binding;
 	HeapTuple	old_tuple = trigdata->tg_trigtuple;
 	GuardMove  *move;
+	CommandId	command;
 	MemoryContext former;
 
 	if (!trigdata->tg_relation->rd_rel->relispartition ||
@@ -179,20 +206,16 @@ idem_guard_leave(IdemGuardCall * call, TriggerData *trigdata)
 	move = move_at(call->depth, binding, true);
 	if (move->filled)
 		move_forget(move);
+	command = HeapTupleHeaderGetCmax(old_tuple->t_data);
+	if (move->relid != call->judge->relid || move->command != command)
+		move_set_columns(move, trigdata->tg_relation);
 	former = MemoryContextSwitchTo(TopTransactionContext);
-	if (move->relid != call->judge->relid ||
-		move->command != HeapTupleHeaderGetCmax(old_tuple->t_data))
-	{
-		bms_free(move->identity);
-		move->identity = NULL;
-		move->identity = move_identity(trigdata->tg_relation);
-	}
 	move->row = heap_copytuple(old_tuple);
 	MemoryContextSwitchTo(former);
 	move->relid = call->judge->relid;
-	move->command = HeapTupleHeaderGetCmax(old_tuple->t_data);
-	move->decided = idem_decision_take(binding->trigger, &old_tuple->t_self,
-									   &move->decision);
+	move->command = command;
+	move->kept = idem_decision_take(binding->trigger, &old_tuple->t_self,
+									&move->decision);
 	move->filled = true;
 	return true;
 }
@@ -209,6 +232,7 @@ move_arrive(IdemGuardCall * call, TriggerData *trigdata, GuardMove *move)
 	TupleTableSlot *old_slot;
 	HeapTuple	row = move->row;
 	IdemDecision kept = move->decision;
+	HeapTuple	image = move->kept ? kept.image : NULL;
 	IdemDecision decision;
 	const IdemIntent *intent;
 	ItemPointerData tid = row->t_self;
@@ -219,11 +243,12 @@ move_arrive(IdemGuardCall * call, TriggerData *trigdata, GuardMove *move)
 	if (map != NULL)
 	{
 		row = execute_attr_map_tuple(row, map);
-		if (kept.image != NULL)
-			kept.image = execute_attr_map_tuple(kept.image, map);
+		if (image != NULL)
+			image = execute_attr_map_tuple(image, map);
 	}
-	if (!move_is_same(move, source, RelationGetRelid(rel), row,
-					  trigdata->tg_trigslot))
+	kept.image = image;
+	if (!move_is_same(move, source, RelationGetRelid(rel),
+					  image != NULL ? image : row, trigdata->tg_trigslot))
 	{
 		table_close(source, NoLock);
 		return false;
@@ -234,13 +259,14 @@ move_arrive(IdemGuardCall * call, TriggerData *trigdata, GuardMove *move)
 
 	/* whoever fires named the row where it was */
 	call->fired_at = move->relid;
-	moves_on = idem_guard_prove(call, &tid, move->decided ? &kept : NULL, old_slot,
+	moves_on = idem_guard_prove(call, &tid,
+								move->kept && !kept.stays ? &kept : NULL, old_slot,
 								trigdata->tg_trigslot, &decision, &intent);
 	call->fired_at = call->judge->relid;
 	if (!moves_on)
 		idem_guard_stays(call, trigdata, old_slot, trigdata->tg_trigslot);
 	else if (call->judge->binding->history && idem_taken_row != NULL)
-		idem_taken_row(call->statement, rel, row, trigdata->tg_trigtuple,
+		idem_taken_row(call->statement, rel, old_slot, trigdata->tg_trigslot,
 					   call->judge->binding, decision.event, intent);
 
 	ExecDropSingleTupleTableSlot(old_slot);
@@ -266,10 +292,12 @@ idem_guard_arrive(IdemGuardCall * call, TriggerData *trigdata)
 		return false;
 	/* a guard's function may move another row */
 	arrived = *move;
+	arrived.primary = bms_copy(move->primary);
 	arrived.identity = bms_copy(move->identity);
 	move->filled = false;
 	same = move_arrive(call, trigdata, &arrived);
 	move_forget(&arrived);
+	bms_free(arrived.primary);
 	bms_free(arrived.identity);
 	return same;
 }

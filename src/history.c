@@ -42,6 +42,7 @@ typedef struct History
 	const IdemBinding *binding;
 	IdemTarget *key;
 	IdemTarget *whole_key;		/* with the state column, if that is in it */
+	bool		timed;			/* the machine is */
 	bool		has_version;
 	bool		version_later;	/* it is counted after the guard */
 	IdemVersion version;
@@ -54,6 +55,8 @@ history_begin(History *history, Relation rel, const IdemBinding *binding)
 	history->binding = binding;
 	history->key = idem_history_find_key(rel, binding);
 	history->whole_key = idem_target_find(RelationGetRelid(rel));
+	history->timed = idem_machine_get(binding->machine, false,
+									  CurrentMemoryContext)->timed;
 	history->has_version = idem_rowversion_find(rel, &history->version);
 }
 
@@ -68,8 +71,15 @@ history_key_values(const IdemTarget *key, TupleTableSlot *slot, Datum *values)
 		bool		isnull;
 
 		values[i] = slot_getattr(slot, key->attnums[i], &isnull);
+		/* it would be refused when the row is written */
 		if (isnull)
-			elog(ERROR, "primary key column \"%s\" is null", key->columns[i]);
+			ereport(ERROR,
+					(errcode(ERRCODE_NOT_NULL_VIOLATION),
+					 errmsg("null value in column \"%s\" of relation \"%s\" violates not-null constraint",
+							key->columns[i], key->table),
+					 err_generic_string(PG_DIAG_SCHEMA_NAME, key->schema),
+					 err_generic_string(PG_DIAG_TABLE_NAME, key->table),
+					 err_generic_string(PG_DIAG_COLUMN_NAME, key->columns[i])));
 	}
 }
 
@@ -82,7 +92,6 @@ history_describe(History *history, TupleTableSlot *slot, const char *event,
 {
 	Datum		values[IDEM_TARGET_MAXKEYS];
 
-	memset(row, 0, sizeof(IdemHistoryRow));
 	row->event = event;
 	history_key_values(history->whole_key, slot, values);
 	idem_history_name(history->key, history->whole_key, values, row);
@@ -102,6 +111,49 @@ history_describe(History *history, TupleTableSlot *slot, const char *event,
 		row->key = intent->key;
 		row->context = intent->context;
 	}
+}
+
+/*
+ * The name that a row had; false if it is the same, which costs less.
+ */
+static bool
+history_describe_left(History *history, TupleTableSlot *old_slot,
+					  TupleTableSlot *new_slot, IdemHistoryRow *left)
+{
+	const IdemTarget *key = history->whole_key;
+	TupleDesc	desc = new_slot->tts_tupleDescriptor;
+	Datum		old_values[IDEM_TARGET_MAXKEYS];
+	Datum		new_values[IDEM_TARGET_MAXKEYS];
+	bool		same = true;
+
+	history_key_values(key, old_slot, old_values);
+	history_key_values(key, new_slot, new_values);
+	for (int i = 0; i < key->nkeys && same; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, key->attnums[i] - 1);
+
+		same = datum_image_eq(old_values[i], new_values[i], att->attbyval,
+							  att->attlen);
+	}
+	if (!same)
+		idem_history_name(history->key, key, old_values, left);
+	return !same;
+}
+
+/*
+ * What the timers of a step have to know of it.
+ */
+static void
+history_describe_timers(History *history, TupleTableSlot *old_slot,
+						TupleTableSlot *new_slot, IdemHistoryRow *row)
+{
+	IdemHistoryRow left;
+
+	if (!history->timed ||
+		!history_describe_left(history, old_slot, new_slot, &left))
+		return;
+	row->left_key = left.whole_key;
+	row->left_hash = left.row_hash;
 }
 
 /*
@@ -135,7 +187,7 @@ history_step(IdemTaken *taken, TriggerData *trigdata,
 			 const char *event, const IdemIntent *intent)
 {
 	History    *history = history_of(taken, trigdata, binding);
-	IdemHistoryRow row;
+	IdemHistoryRow row = {0};
 
 	history_describe(history, trigdata->tg_newslot, event, intent, &row);
 	if (history->version_later)
@@ -143,13 +195,25 @@ history_step(IdemTaken *taken, TriggerData *trigdata,
 											   &row.version);
 	row.from = from;
 	row.to = to;
+	history_describe_timers(history, trigdata->tg_trigslot, trigdata->tg_newslot,
+							&row);
 	idem_writing_reserve(taken->holder, RelationGetRelid(trigdata->tg_relation),
 						 binding, row.row_hash);
 	idem_history_pend(trigdata->tg_relation, binding, taken->serial, &row);
 }
 
+static char *
+history_label(TupleTableSlot *slot, const IdemBinding *binding)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(slot, binding->column, &isnull);
+
+	return isnull ? NULL : idem_binding_label(binding, value);
+}
+
 /*
- * An IdemTakenKey.
+ * An IdemTakenKey.  A step of the row that stands here comes before: where it can
+ * be written, its timers go with the old name; where not, it sets none.
  */
 static void
 history_key_stays(IdemTaken *taken, TriggerData *trigdata,
@@ -157,28 +221,17 @@ history_key_stays(IdemTaken *taken, TriggerData *trigdata,
 				  TupleTableSlot *new_slot)
 {
 	History    *history = history_of(taken, trigdata, binding);
-	const IdemTarget *key = history->whole_key;
-	TupleDesc	desc = new_slot->tts_tupleDescriptor;
-	Datum		old_values[IDEM_TARGET_MAXKEYS];
-	Datum		new_values[IDEM_TARGET_MAXKEYS];
-	bool		same = true;
-	IdemHistoryRow from;
-	IdemHistoryRow to;
+	IdemHistoryRow left;
+	IdemHistoryRow row = {0};
 
-	history_key_values(key, old_slot, old_values);
-	history_key_values(key, new_slot, new_values);
-	for (int i = 0; i < key->nkeys && same; i++)
-	{
-		Form_pg_attribute column = TupleDescAttr(desc, key->attnums[i] - 1);
-
-		same = datum_image_eq(old_values[i], new_values[i], column->attbyval,
-							  column->attlen);
-	}
-	if (same)
+	if (!history_describe_left(history, old_slot, new_slot, &left))
 		return;
-	history_describe(history, old_slot, NULL, NULL, &from);
-	history_describe(history, new_slot, NULL, NULL, &to);
-	idem_timers_carry(binding, &from, &to);
+	idem_history_precede(binding->trigger, left.row_hash);
+	idem_writing_reserve(taken->holder, RelationGetRelid(trigdata->tg_relation),
+						 binding, left.row_hash);
+	history_describe(history, new_slot, NULL, NULL, &row);
+	row.to = history_label(new_slot, binding);
+	idem_timers_carry(binding, &left, &row);
 }
 
 /*
@@ -202,22 +255,12 @@ history_record(History *history, MemoryContext statement, Relation rel,
 	idem_history_add(writer, row);
 }
 
-static char *
-history_label(HeapTuple tuple, Relation rel, const IdemBinding *binding)
-{
-	bool		isnull;
-	Datum		value = heap_getattr(tuple, binding->column,
-									 RelationGetDescr(rel), &isnull);
-
-	return isnull ? NULL : idem_binding_label(binding, value);
-}
-
 /*
  * An IdemTakenRow.
  */
 static void
-history_row(MemoryContext statement, Relation rel, HeapTuple old_tuple,
-			HeapTuple new_tuple, const IdemBinding *binding,
+history_row(MemoryContext statement, Relation rel, TupleTableSlot *old_slot,
+			TupleTableSlot *new_slot, const IdemBinding *binding,
 			const char *event, const IdemIntent *intent)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
@@ -225,20 +268,19 @@ history_row(MemoryContext statement, Relation rel, HeapTuple old_tuple,
 												  ALLOCSET_SMALL_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
 	IdemHistoryWriter *writer = idem_history_open(binding);
-	TupleTableSlot *slot;
 	History		history;
-	IdemHistoryRow row;
+	IdemHistoryRow row = {0};
 
 	history_begin(&history, rel, binding);
-	slot = MakeSingleTupleTableSlot(RelationGetDescr(rel), &TTSOpsHeapTuple);
-	ExecStoreHeapTuple(new_tuple, slot, false);
-	history_describe(&history, slot, event, intent, &row);
-	if (old_tuple != NULL)
-		row.from = history_label(old_tuple, rel, binding);
-	row.to = history_label(new_tuple, rel, binding);
+	history_describe(&history, new_slot, event, intent, &row);
+	row.to = history_label(new_slot, binding);
+	if (old_slot != NULL)
+	{
+		row.from = history_label(old_slot, binding);
+		history_describe_timers(&history, old_slot, new_slot, &row);
+	}
 	history_record(&history, statement, rel, writer, &row);
 	idem_history_close(writer);
-	ExecDropSingleTupleTableSlot(slot);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
 }
@@ -268,10 +310,8 @@ history_inserted(TriggerData *trigdata, const IdemBinding *binding,
 	tuplestore_rescan(rows);
 	for (;;)
 	{
-		IdemHistoryRow row;
+		IdemHistoryRow row = {0};
 		MemoryContext caller;
-		Datum		value;
-		bool		isnull;
 
 		CHECK_FOR_INTERRUPTS();
 		tuplestore_select_read_pointer(rows, pointer);
@@ -280,9 +320,7 @@ history_inserted(TriggerData *trigdata, const IdemBinding *binding,
 		/* the slot frees its row itself */
 		caller = MemoryContextSwitchTo(row_context);
 		history_describe(&history, slot, NULL, NULL, &row);
-		value = slot_getattr(slot, binding->column, &isnull);
-		if (!isnull)
-			row.to = idem_binding_label(binding, value);
+		row.to = history_label(slot, binding);
 		history_record(&history, statement, rel, writer, &row);
 		MemoryContextSwitchTo(caller);
 		MemoryContextReset(row_context);

@@ -16,6 +16,9 @@ typedef struct IdemHistoryRow
 	Jsonb	   *row_key;
 	int64		row_hash;		/* what the index has for it */
 	Jsonb	   *whole_key;		/* with the state column, if that is in it */
+	Jsonb	   *left_key;		/* the whole one that it had; NULL: the same,
+								 * or not asked */
+	int64		left_hash;
 	const char *event;
 	const char *from;
 	const char *to;

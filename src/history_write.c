@@ -259,6 +259,8 @@ idem_history_add(IdemHistoryWriter *writer, const IdemHistoryRow *row)
 		*waiting->timed = *row;
 		waiting->timed->row_key = (Jsonb *) PG_DETOAST_DATUM_COPY(JsonbPGetDatum(row->row_key));
 		waiting->timed->whole_key = (Jsonb *) PG_DETOAST_DATUM_COPY(JsonbPGetDatum(row->whole_key));
+		if (row->left_key != NULL)
+			waiting->timed->left_key = (Jsonb *) PG_DETOAST_DATUM_COPY(JsonbPGetDatum(row->left_key));
 		if (row->from != NULL)
 			waiting->timed->from = writer->labels[1].label;
 		if (row->to != NULL)

@@ -58,7 +58,8 @@ extern IdemTakenStep idem_taken_step;
 
 /* the same after the write, in the statement that has that memory */
 typedef void (*IdemTakenRow) (MemoryContext statement, Relation rel,
-							  HeapTuple old_tuple, HeapTuple new_tuple,
+							  TupleTableSlot *old_slot,
+							  TupleTableSlot *new_slot,
 							  const IdemBinding *binding, const char *event,
 							  const IdemIntent *intent);
 extern IdemTakenRow idem_taken_row;

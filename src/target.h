@@ -82,7 +82,7 @@ extern void idem_target_run(struct _SPI_plan *plan, Datum *values,
 extern void idem_target_take_id(const IdemTarget *target,
 								FunctionCallInfo fcinfo, int argno,
 								Datum *values);
-extern void idem_target_read(const IdemTarget *target, Jsonb *key,
+extern bool idem_target_read(const IdemTarget *target, Jsonb *key,
 							 Datum *values);
 extern void idem_target_convert(const IdemTarget *target, Datum id, Oid type,
 								Datum *values);

@@ -219,13 +219,65 @@ target_from_integer(const IdemTarget *target, Datum id, Oid type,
 	}
 }
 
+static bool
+target_has_column(const IdemTarget *target, const JsonbValue *name)
+{
+	for (int i = 0; i < target->nkeys; i++)
+	{
+		if (strlen(target->columns[i]) == name->val.string.len &&
+			memcmp(target->columns[i], name->val.string.val,
+				   name->val.string.len) == 0)
+			return true;
+	}
+	return false;
+}
+
 /*
- * The key's values from a key as idem_target_print() prints it.
+ * The key's values from a key as idem_target_print() printed it, since when one
+ * column may have got another name.  False if it is a key of other columns.
  */
-void
+bool
 idem_target_read(const IdemTarget *target, Jsonb *key, Datum *values)
 {
-	target_from_jsonb(target, key, values);
+	JsonbIterator *it = JsonbIteratorInit(&key->root);
+	JsonbIteratorToken token;
+	JsonbValue	value;
+	JsonbValue	former;
+	int			renamed = -1;
+	int			known = 0;
+
+	if (JB_ROOT_COUNT(key) != target->nkeys)
+		return false;
+	for (int i = 0; i < target->nkeys; i++)
+	{
+		JsonbValue *found = getKeyJsonValueFromContainer(&key->root,
+														 target->columns[i],
+														 strlen(target->columns[i]),
+														 NULL);
+
+		if (found != NULL)
+		{
+			values[i] = target_from_json(target, i, found);
+			known++;
+		}
+		else
+			renamed = i;
+	}
+	if (known < target->nkeys - 1)
+		return false;
+	while (known < target->nkeys &&
+		   (token = JsonbIteratorNext(&it, &value, true)) != WJB_DONE)
+	{
+		if (token != WJB_KEY)
+			continue;
+		(void) JsonbIteratorNext(&it, &former, true);
+		if (!target_has_column(target, &value))
+		{
+			values[renamed] = target_from_json(target, renamed, &former);
+			known++;
+		}
+	}
+	return true;
 }
 
 /*

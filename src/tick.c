@@ -88,6 +88,8 @@ typedef struct Timer
 	TimestampTz since;
 	int32		tries;
 
+	bool		unread;			/* its key was not one of the table's, so far */
+
 	/* what has become of it */
 	bool		done;			/* what was written stays */
 	const char *outcome;		/* NULL: nothing to tell */
@@ -96,6 +98,7 @@ typedef struct Timer
 } Timer;
 
 static char *tick_error;
+static int	tick_sqlerrcode;
 
 static const char select_statement[] =
 "SELECT ctid, machine, table_schema, table_name, binding, row_key, state,"
@@ -152,7 +155,32 @@ tick_is_note(const Timer *timer)
 }
 
 /*
- * Fires the event, as the table's owner.
+ * The row's key as the table names it now; false if it has other columns.
+ */
+static bool
+tick_name(Timer *timer, IdemFire *fire, Datum *id)
+{
+	Datum		values[IDEM_TARGET_MAXKEYS];
+	IdemHistoryRow name;
+	MemoryContext caller;
+
+	timer->unread = true;
+	if (!idem_target_read(fire->target, timer->row_key, id))
+		return false;
+	timer->unread = false;
+	memcpy(values, id, fire->target->nkeys * sizeof(Datum));
+	caller = MemoryContextSwitchTo(GetMemoryChunkContext(timer));
+	idem_history_name(idem_history_key(fire->target, fire->binding->table),
+					  fire->target, values, &name);
+	MemoryContextSwitchTo(caller);
+	timer->row_key = name.whole_key;
+	timer->row_hash = name.row_hash;
+	return true;
+}
+
+/*
+ * Fires the event, as the table's owner.  Rows whose timers tell nothing of the
+ * key that the table has now get others.
  */
 static void
 tick_fire(Timer *timer, Relation rel, IdemFire *fire)
@@ -164,7 +192,14 @@ tick_fire(Timer *timer, Relation rel, IdemFire *fire)
 	fire->has_version = idem_rowversion_find(rel, &fire->version);
 	for (int i = 0; i < fire->target->nkeys; i++)
 		fire->moves |= fire->target->attnums[i] == fire->binding->column;
-	idem_target_read(fire->target, timer->row_key, id);
+	if (!tick_name(timer, fire, id))
+	{
+		idem_timers_expect_of(RelationGetRelid(rel), timer->machine, timer->tag,
+							  false);
+		timer->outcome = "obsolete";
+		timer->done = true;
+		return;
+	}
 	idem_fire_one(fire, id, &verdict);
 	switch (verdict.outcome)
 	{
@@ -320,6 +355,7 @@ tick_tolerates(const ErrorData *error)
 		error->funcname != NULL &&
 		strcmp(error->funcname, "ProcessInterrupts") == 0)
 		return false;
+	tick_sqlerrcode = error->sqlerrcode;
 	tick_error = MemoryContextStrdup(TopTransactionContext,
 									 psprintf("%s: %s",
 											  unpack_sql_state(error->sqlerrcode),
@@ -371,7 +407,11 @@ tick_one(Timer *timer, int limit, List **stalled)
 		limit = Min((int64) limit << Min(timer->tries, MAX_DOUBLINGS), INT_MAX);
 	if (tick_is_stalled(*stalled, timer))
 		tick_put_off(timer);
-	else if (!idem_try_within(limit, tick_handle, timer, tick_tolerates))
+	else if (idem_try_within(limit, tick_handle, timer, tick_tolerates))
+		;
+	else if (timer->unread && tick_sqlerrcode == ERRCODE_IDEM_BAD_ARGUMENT)
+		timer->outcome = "missing"; /* the table is another one */
+	else
 	{
 		idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_REFUSED);
 		timer->outcome = "error";

@@ -58,7 +58,7 @@ static const char find_statement[] =
 "SELECT t.ctid FROM idem.timer AS t,"
 " ROWS FROM (pg_catalog.unnest($4), pg_catalog.unnest($5)) AS k (hash, row_key)"
 " WHERE t.row_hash OPERATOR(pg_catalog.=) k.hash"
-" AND t.row_key OPERATOR(pg_catalog.@>) k.row_key"
+" AND t.row_key OPERATOR(pg_catalog.=) k.row_key"
 " AND t.table_schema OPERATOR(pg_catalog.=) $1"
 " AND t.table_name OPERATOR(pg_catalog.=) $2"
 " AND t.binding OPERATOR(pg_catalog.=) $3";
@@ -71,16 +71,39 @@ static const char insert_statement[] =
 " pg_catalog.unnest($7), pg_catalog.unnest($8), pg_catalog.unnest($9),"
 " pg_catalog.unnest($10)) AS k (hash, row_key, state, event, since, due)";
 
+/*
+ * Since when the row is in its state is known from its timers, or else from its
+ * history; if from neither, it is one of those that a note was left for.
+ */
 static const char carry_statement[] =
 "INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"
 " row_key, state, event, since, due)"
-" SELECT t.machine, $1, $2, $3, $6, $7, t.state, t.event, t.since, t.due"
-" FROM idem.timer AS t, ROWS FROM (pg_catalog.unnest($4), pg_catalog.unnest($5))"
-" AS k (hash, row_key) WHERE t.row_hash OPERATOR(pg_catalog.=) k.hash"
-" AND t.row_key OPERATOR(pg_catalog.@>) k.row_key"
+" SELECT $4, $1, $2, $3, $9, $10, $8, k.event, s.since,"
+" s.since OPERATOR(pg_catalog.+) k.after"
+" FROM ROWS FROM (pg_catalog.unnest($11), pg_catalog.unnest($12)) AS k (event, after)"
+" CROSS JOIN LATERAL (SELECT COALESCE("
+"(SELECT pg_catalog.max(t.since) FROM idem.timer AS t"
+" WHERE t.row_hash OPERATOR(pg_catalog.=) $5"
+" AND t.row_key OPERATOR(pg_catalog.=) $6"
+" AND t.event OPERATOR(pg_catalog.=) k.event"
+" AND t.state OPERATOR(pg_catalog.=) $8"
 " AND t.table_schema OPERATOR(pg_catalog.=) $1"
 " AND t.table_name OPERATOR(pg_catalog.=) $2"
-" AND t.binding OPERATOR(pg_catalog.=) $3";
+" AND t.binding OPERATOR(pg_catalog.=) $3),"
+" (SELECT h.at FROM (SELECT l.to_state, l.at FROM idem.history AS l"
+" WHERE l.row_hash OPERATOR(pg_catalog.=) $5"
+" AND l.row_key OPERATOR(pg_catalog.=) $7"
+" AND l.table_schema OPERATOR(pg_catalog.=) $13"
+" AND l.table_name OPERATOR(pg_catalog.=) $14"
+" AND l.column_name OPERATOR(pg_catalog.=) $15"
+" AND l.machine OPERATOR(pg_catalog.=) $4 ORDER BY l.seq DESC LIMIT 1) AS h"
+" WHERE h.to_state OPERATOR(pg_catalog.=) $8),"
+" (SELECT pg_catalog.max(n.since) FROM idem.timer AS n"
+" WHERE n.row_hash OPERATOR(pg_catalog.=) 0 AND n.event OPERATOR(pg_catalog.=) ''"
+" AND n.table_schema OPERATOR(pg_catalog.=) $1"
+" AND n.table_name OPERATOR(pg_catalog.=) $2"
+" AND n.binding OPERATOR(pg_catalog.=) $3),"
+" pg_catalog.clock_timestamp())) AS s (since)";
 
 #define TIMESTAMPTZARRAYOID	1185
 
@@ -146,6 +169,26 @@ timers_append(IdemTimers *timers, ArrayBuildState **array, Datum value,
 }
 
 /*
+ * The row has no timers any more.  If it gets another key, who had that before is
+ * gone.
+ */
+static void
+timers_leave(IdemTimers *timers, Jsonb *left_key, int64 left_hash,
+			 const IdemHistoryRow *row)
+{
+	timers_append(timers, &timers->left_hashes, Int64GetDatum(row->row_hash),
+				  INT8OID);
+	timers_append(timers, &timers->left_keys, JsonbPGetDatum(row->whole_key),
+				  JSONBOID);
+	if (left_key == NULL)
+		return;
+	timers_append(timers, &timers->left_hashes, Int64GetDatum(left_hash),
+				  INT8OID);
+	timers_append(timers, &timers->left_keys, JsonbPGetDatum(left_key),
+				  JSONBOID);
+}
+
+/*
  * A row moved, or is new.
  */
 void
@@ -156,25 +199,14 @@ idem_timers_add(IdemTimers *timers, const IdemHistoryRow *row)
 	int			state;
 
 	if (row->from != NULL)
-	{
-		/* the rest of the key may have changed with the state */
-		timers_append(timers, &timers->left_hashes,
-					  Int64GetDatum(row->row_hash), INT8OID);
-		timers_append(timers, &timers->left_keys,
-					  JsonbPGetDatum(row->row_key), JSONBOID);
-	}
+		timers_leave(timers, row->left_key, row->left_hash, row);
 	if (row->to == NULL)
 		return;
 	state = idem_machine_state(timers->machine, row->to, strlen(row->to));
 	nrules = idem_machine_rules(timers->machine, state, &rules);
 	for (int i = 0; i < nrules; i++)
 	{
-		bool		again = !rules[i]->timed;
-
-		for (int j = 0; j < i && !again; j++)
-			again = rules[j]->timed &&
-				strcmp(rules[j]->event, rules[i]->event) == 0;
-		if (again)
+		if (idem_timer_rule(timers->machine, state, rules[i]->event) != rules[i])
 			continue;
 		timers_append(timers, &timers->hashes, Int64GetDatum(row->row_hash),
 					  INT8OID);
@@ -237,15 +269,20 @@ idem_timers_execute(SPIPlanPtr *plan, const char *statement, int nargs,
 }
 
 /*
- * The timers of rows.
+ * The timers of the rows that left, or got another key.
  */
 static SPITupleTable *
-timers_find(Datum *args)
+timers_find(IdemTimers *timers)
 {
 	static SPIPlanPtr plan = NULL;
 	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, INT8ARRAYOID,
 	JSONBARRAYOID};
+	Datum		args[lengthof(types)];
 
+	idem_timers_name_table(args, idem_timers_table(timers->binding),
+						   timers->binding->tag);
+	args[3] = timers_array(timers, timers->left_hashes);
+	args[4] = timers_array(timers, timers->left_keys);
 	idem_timers_execute(&plan, find_statement, lengthof(types), types, args);
 	return SPI_tuptable;
 }
@@ -295,16 +332,12 @@ idem_timers_close(IdemTimers *timers)
 	if (timers->left_keys == NULL && timers->keys == NULL)
 		return;
 	SPI_connect();
-	idem_timers_name_table(args, idem_timers_table(timers->binding),
-						   timers->binding->tag);
 	if (timers->left_keys != NULL)
-	{
-		args[3] = timers_array(timers, timers->left_hashes);
-		args[4] = timers_array(timers, timers->left_keys);
-		timers_delete(timers_find(args));
-	}
+		timers_delete(timers_find(timers));
 	if (timers->keys != NULL)
 	{
+		idem_timers_name_table(args, idem_timers_table(timers->binding),
+							   timers->binding->tag);
 		args[3] = CStringGetTextDatum(timers->machine->name);
 		args[4] = timers_array(timers, timers->hashes);
 		args[5] = timers_array(timers, timers->keys);
@@ -319,36 +352,64 @@ idem_timers_close(IdemTimers *timers)
 }
 
 /*
- * The row stays in its state, and gets another key.  What a ticker is at ends as
- * one of a row that is missing.
+ * A row stays in its state, and gets another key.  Its timers are made from the
+ * state that it is in, whichever were found: those of a note may not be there yet,
+ * and one that a ticker is at ends as that of a row that is missing.
  */
 void
-idem_timers_carry(const IdemBinding *binding, const IdemHistoryRow *from,
-				  const IdemHistoryRow *to)
+idem_timers_carry(const IdemBinding *binding, const IdemHistoryRow *left,
+				  const IdemHistoryRow *row)
 {
 	static SPIPlanPtr plan = NULL;
-	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, INT8ARRAYOID,
-	JSONBARRAYOID, INT8OID, JSONBOID};
+	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT8OID,
+		JSONBOID, JSONBOID, TEXTOID, INT8OID, JSONBOID, TEXTARRAYOID,
+	INTERVALARRAYOID, TEXTOID, TEXTOID, TEXTOID};
 	IdemTimers *timers = idem_timers_open(binding);
+	ArrayBuildState *events = NULL;
+	ArrayBuildState *afters = NULL;
+	const IdemRule *const *rules;
+	int			nrules = 0;
+	int			state;
 	SPITupleTable *found;
-	Datum		args[7];
-	Datum		hash = Int64GetDatum(from->row_hash);
-	Datum		row_key = JsonbPGetDatum(from->row_key);
+	Datum		args[lengthof(types)];
 
 	if (timers == NULL)
 		return;
+	if (row->to != NULL)
+	{
+		state = idem_machine_state(timers->machine, row->to, strlen(row->to));
+		nrules = idem_machine_rules(timers->machine, state, &rules);
+	}
+	for (int i = 0; i < nrules; i++)
+	{
+		if (idem_timer_rule(timers->machine, state, rules[i]->event) != rules[i])
+			continue;
+		timers_append(timers, &events, CStringGetTextDatum(rules[i]->event),
+					  TEXTOID);
+		timers_append(timers, &afters, IntervalPGetDatum(&rules[i]->after),
+					  INTERVALOID);
+	}
+	timers_leave(timers, left->whole_key, left->row_hash, row);
 	SPI_connect();
-	idem_timers_name_table(args, idem_timers_table(binding), binding->tag);
-	args[3] = PointerGetDatum(construct_array(&hash, 1, INT8OID, sizeof(int64),
-											  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
-	args[4] = PointerGetDatum(construct_array(&row_key, 1, JSONBOID, -1, false,
-											  TYPALIGN_INT));
-	args[5] = Int64GetDatum(to->row_hash);
-	args[6] = JsonbPGetDatum(to->whole_key);
-	found = timers_find(args);
-	if (found->numvals > 0)
+	found = timers_find(timers);
+	if (events != NULL)
+	{
+		idem_timers_name_table(args, idem_timers_table(binding), binding->tag);
+		args[3] = CStringGetTextDatum(timers->machine->name);
+		args[4] = Int64GetDatum(left->row_hash);
+		args[5] = JsonbPGetDatum(left->whole_key);
+		args[6] = JsonbPGetDatum(left->row_key);
+		args[7] = CStringGetTextDatum(row->to);
+		args[8] = Int64GetDatum(row->row_hash);
+		args[9] = JsonbPGetDatum(row->whole_key);
+		args[10] = timers_array(timers, events);
+		args[11] = timers_array(timers, afters);
+		args[12] = CStringGetTextDatum(get_namespace_name(get_rel_namespace(binding->root)));
+		args[13] = CStringGetTextDatum(get_rel_name(binding->root));
+		args[14] = CStringGetTextDatum(NameStr(binding->column_name));
 		idem_timers_execute(&plan, carry_statement, lengthof(types), types,
 							args);
+	}
 	timers_delete(found);
 	SPI_finish();
 }

@@ -19,8 +19,8 @@ extern const IdemRule *idem_timer_rule(const IdemMachine *machine, int state,
 extern TimestampTz idem_timer_due(const IdemRule *rule, TimestampTz since);
 extern void idem_timers_close(IdemTimers *timers);
 extern void idem_timers_carry(const IdemBinding *binding,
-							  const IdemHistoryRow *from,
-							  const IdemHistoryRow *to);
+							  const IdemHistoryRow *left,
+							  const IdemHistoryRow *row);
 extern void idem_timers_name(Datum *args, const char *schema,
 							 const char *table, const char *tag);
 extern void idem_timers_name_table(Datum *args, Oid relid, const char *tag);

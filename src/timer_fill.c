@@ -15,11 +15,12 @@
  * snapshot that sees the note sees every row that lacks a timer, and one look
  * at the table is enough.
  *
- * The look locks no row.  A row that leaves the state meanwhile does not take
- * the timer along that it is being given.  That does no harm while the row is
- * elsewhere, since the timer only says where to look (tick.c).  Should the row
- * come back, it gets another one, and of two timers of one row and event the
- * later stay counts: idem_timer_is_outdated(), asked with the row locked.
+ * The look locks no row.  A row that leaves the state meanwhile, or its key, does
+ * not take the timer along that it is being given.  That does no harm, since the
+ * timer only says where to look (tick.c), and under its new key the row gets one
+ * by itself (idem_timers_carry()).  Should the row come back, it gets another one,
+ * and of two timers of one row and event the later stay counts:
+ * idem_timer_is_outdated(), asked with the row locked.
  *
  * The table is read as its owner, and what is found is written as the owner of
  * idem.timer.  Since when a row has been in its state is known from its history

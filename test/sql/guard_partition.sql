@@ -205,6 +205,14 @@ MERGE INTO gp_w USING (VALUES (1, 'pending', 2), (7, 'draft', 1)) AS n (id, stat
 	WHEN NOT MATCHED THEN INSERT VALUES (n.id, n.state, n.k);
 UPDATE gp_w SET k = 1, state = 'approved' WHERE id = 1;
 SELECT tableoid::regclass, * FROM gp_w ORDER BY id;
+-- ... with another key, beside one that takes over the key that it had
+MERGE INTO gp_w USING (VALUES (1, 'approved', 2, 1), (8, 'approved', 1, 1)) AS n (id, state, k, v) ON gp_w.id = n.id
+	WHEN MATCHED THEN UPDATE SET id = 11, k = n.k
+	WHEN NOT MATCHED THEN INSERT VALUES (1, n.state, n.k);
+UPDATE gp_w SET id = 11, k = 2 WHERE id = 1;
+UPDATE gp_w SET id = 12, k = 1, state = 'done' WHERE id = 11;
+UPDATE gp_w SET id = 13, k = 2, state = 'draft' WHERE id = 12;
+SELECT tableoid::regclass, * FROM gp_w ORDER BY id;
 -- what was decided for a row in a subtransaction that failed is not taken for it later
 UPDATE idem.state SET self = 'reenter' WHERE machine = 'gp' AND name = 'draft';
 INSERT INTO idem.transition (machine, event, from_state, to_state, priority) VALUES ('gp', 'again', 'draft', 'draft', 5);
@@ -218,6 +226,32 @@ UPDATE gp_w SET v = 2 WHERE id = 7;
 COMMIT;
 SELECT event FROM idem_history('gp_w', '{"id": 7, "k": 1}');
 DROP TABLE gp_w;
+-- the key has no other columns than those that partition
+CREATE TABLE gp_r (id int PRIMARY KEY, state text, v int DEFAULT 1) PARTITION BY RANGE (id);
+CREATE TABLE gp_r1 PARTITION OF gp_r FOR VALUES FROM (0) TO (100);
+CREATE TABLE gp_r2 PARTITION OF gp_r FOR VALUES FROM (100) TO (200);
+SELECT idem_attach('gp', 'gp_r', 'state');
+INSERT INTO gp_r VALUES (1, 'draft'), (2, 'draft');
+UPDATE gp_r SET state = 'pending';
+UPDATE gp_r SET id = 101 WHERE id = 1;
+UPDATE gp_r SET id = 1, state = 'approved' WHERE id = 101;
+UPDATE gp_r SET id = 50 WHERE id = 1;
+CREATE TRIGGER none BEFORE INSERT ON gp_r2 FOR EACH ROW EXECUTE FUNCTION gp_none();
+WITH u AS (UPDATE gp_r SET id = id + 100 WHERE id = 2 RETURNING id)
+	INSERT INTO gp_r SELECT 3, 'approved' UNION ALL SELECT id, 'draft' FROM u;
+DROP TRIGGER none ON gp_r2;
+SELECT * FROM gp_r ORDER BY id;
+DROP TABLE gp_r;
+-- a part of it is computed
+CREATE TABLE gp_g (id int, state text, code text GENERATED ALWAYS AS ((id + 1)::text) STORED, k int, v int DEFAULT 1, PRIMARY KEY (id, code, k)) PARTITION BY LIST (k);
+CREATE TABLE gp_g1 PARTITION OF gp_g FOR VALUES IN (1);
+CREATE TABLE gp_g2 PARTITION OF gp_g FOR VALUES IN (2);
+SELECT idem_attach('gp', 'gp_g', 'state', history => true);
+INSERT INTO gp_g VALUES (1, 'draft', DEFAULT, 1);
+UPDATE gp_g SET id = 2, k = 2, state = 'pending';
+UPDATE gp_g SET id = 3, k = 1;
+SELECT row_key, event, from_state, to_state FROM idem.history WHERE table_name = 'gp_g' ORDER BY seq;
+DROP TABLE gp_g;
 DROP FUNCTION gp_none;
 ALTER TABLE idem.history DISABLE TRIGGER protected_row;
 DELETE FROM idem.history WHERE machine = 'gp';

@@ -1,0 +1,222 @@
+-- Timers are under a row's key, and go where the row goes.
+
+\set SHOW_CONTEXT never
+SET client_min_messages = error;
+CREATE ROLE regress_idem_timer_key;
+SELECT idem_grant('regress_idem_timer_key', 'operator');
+GRANT CREATE, USAGE ON SCHEMA public TO regress_idem_timer_key;
+SET ROLE regress_idem_timer_key;
+SELECT idem_define('tk', E'stateDiagram-v2\n[*] --> a\na --> b : go\nb --> a : back\nb --> c : stop\na --> y : ay after 1 h\nb --> x : bx after 1 h');
+RESET ROLE;
+CREATE VIEW tk_timer AS SELECT table_name, row_key, state, event, date_trunc('minute', now() - since) AS since, due - since AS after FROM idem.timer WHERE machine = 'tk' ORDER BY table_name, row_key, event, since;
+CREATE VIEW tk_history AS SELECT table_name, row_key, event, from_state, to_state FROM idem.history WHERE machine = 'tk' ORDER BY seq;
+-- everything is some minutes older
+CREATE FUNCTION tk_pass(minutes int) RETURNS void LANGUAGE sql AS
+	$$ UPDATE idem.timer SET since = since - minutes * '1 min'::interval, due = due - minutes * '1 min'::interval WHERE machine = 'tk' $$;
+SET ROLE regress_idem_timer_key;
+
+-- with the state, and without
+CREATE TABLE tk_plain (id int PRIMARY KEY, s text, n int DEFAULT 0);
+SELECT idem_attach('tk', 'tk_plain', 's', history => true);
+INSERT INTO tk_plain VALUES (1, 'a'), (2, 'a');
+RESET ROLE;
+SELECT tk_pass(20);
+SET ROLE regress_idem_timer_key;
+UPDATE tk_plain SET id = id + 10, s = CASE id WHEN 1 THEN 'b' ELSE s END;
+RESET ROLE;
+TABLE tk_timer;
+SET ROLE regress_idem_timer_key;
+-- the key that was left is another row's then
+UPDATE tk_plain SET id = 11 - 10, s = 'a' WHERE id = 11;
+INSERT INTO tk_plain VALUES (2, 'a');
+RESET ROLE;
+TABLE tk_timer;
+
+-- rows that have none get them: since their history says, or the note, or now
+DELETE FROM idem.timer WHERE row_key = '{"id": 1}';
+UPDATE idem.timer SET since = since - '1 min'::interval WHERE row_key = '{"id": 2}';
+SET ROLE regress_idem_timer_key;
+CREATE TABLE tk_old (id int PRIMARY KEY, s text);
+INSERT INTO tk_old VALUES (1, 'a'), (2, 'b'), (3, 'c');
+SELECT idem_attach('tk', 'tk_old', 's', history => true);
+RESET ROLE;
+SELECT tk_pass(5);
+SET ROLE regress_idem_timer_key;
+UPDATE tk_plain SET id = id + 100;
+UPDATE tk_old SET id = id + 100 WHERE id <> 2;
+RESET ROLE;
+TABLE tk_timer;
+SET ROLE regress_idem_timer_key;
+SELECT * FROM idem_tick();
+RESET ROLE;
+TABLE tk_timer;
+DELETE FROM idem.timer WHERE table_name = 'tk_old';
+SET ROLE regress_idem_timer_key;
+UPDATE tk_old SET id = id + 100;
+RESET ROLE;
+TABLE tk_timer;
+DELETE FROM idem.timer WHERE machine = 'tk';
+SET ROLE regress_idem_timer_key;
+DROP TABLE tk_old;
+DELETE FROM tk_plain;
+
+-- a statement inside gives another key to a row that the one around it has moved,
+-- and not recorded yet
+CREATE FUNCTION tk_inside(id int, way text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	IF id <> 2 THEN
+		RETURN true;
+	ELSIF way = 'plain' THEN
+		UPDATE tk_plain AS t SET id = 100 WHERE t.id = 1;
+		RETURN true;
+	END IF;
+	BEGIN
+		UPDATE tk_plain AS t SET id = 100 WHERE t.id = 1;
+		IF way = 'failed' THEN
+			RAISE division_by_zero;
+		END IF;
+	EXCEPTION WHEN division_by_zero THEN
+		NULL;
+	END;
+	RETURN true;
+END$$;
+SET ROLE regress_idem_timer_key;
+INSERT INTO tk_plain VALUES (1, 'a'), (2, 'a');
+UPDATE tk_plain SET s = 'b' WHERE tk_inside(id, 'plain');
+RESET ROLE;
+TABLE tk_timer;
+DELETE FROM idem.timer WHERE machine = 'tk';
+SET ROLE regress_idem_timer_key;
+DELETE FROM tk_plain;
+INSERT INTO tk_plain VALUES (1, 'a'), (2, 'a');
+UPDATE tk_plain SET s = 'b' WHERE tk_inside(id, 'savepoint');
+RESET ROLE;
+TABLE tk_timer;
+DELETE FROM idem.timer WHERE machine = 'tk';
+SET ROLE regress_idem_timer_key;
+DELETE FROM tk_plain;
+INSERT INTO tk_plain VALUES (1, 'a'), (2, 'a');
+UPDATE tk_plain SET s = 'b' WHERE tk_inside(id, 'failed');
+RESET ROLE;
+TABLE tk_timer;
+DELETE FROM idem.timer WHERE machine = 'tk';
+-- the same where history is written by row
+SET ROLE regress_idem_timer_key;
+DELETE FROM tk_plain;
+CREATE FUNCTION tk_nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE TRIGGER by_row AFTER UPDATE OR INSERT ON tk_plain FOR EACH ROW EXECUTE FUNCTION tk_nothing();
+INSERT INTO tk_plain VALUES (1, 'a'), (2, 'a');
+UPDATE tk_plain SET s = 'b' WHERE tk_inside(id, 'plain');
+RESET ROLE;
+TABLE tk_timer;
+DELETE FROM idem.timer WHERE machine = 'tk';
+SET ROLE regress_idem_timer_key;
+DELETE FROM tk_plain;
+DROP TRIGGER by_row ON tk_plain;
+-- and to rows that it has inserted
+CREATE FUNCTION tk_rename() RETURNS trigger LANGUAGE plpgsql AS
+	'BEGIN UPDATE tk_plain SET id = id + 100 WHERE id < 100; RETURN NULL; END';
+CREATE TRIGGER "a rename" AFTER INSERT ON tk_plain FOR EACH STATEMENT EXECUTE FUNCTION tk_rename();
+INSERT INTO tk_plain VALUES (1, 'a'), (2, 'a');
+RESET ROLE;
+TABLE tk_timer;
+DELETE FROM idem.timer WHERE machine = 'tk';
+SET ROLE regress_idem_timer_key;
+DROP TABLE tk_plain;
+
+-- to another partition with another key, with the state and without
+CREATE TABLE tk_part (id int, s text, k int, PRIMARY KEY (id, k)) PARTITION BY LIST (k);
+CREATE TABLE tk_part1 PARTITION OF tk_part FOR VALUES IN (1);
+CREATE TABLE tk_part2 (k int NOT NULL, s text, gone int, id int NOT NULL);
+ALTER TABLE tk_part2 DROP COLUMN gone;
+ALTER TABLE tk_part ATTACH PARTITION tk_part2 FOR VALUES IN (2);
+SELECT idem_attach('tk', 'tk_part', 's', history => true);
+INSERT INTO tk_part VALUES (1, 'a', 1), (2, 'a', 1), (3, 'a', 1), (4, 'a', 1);
+UPDATE tk_part SET s = 'b' WHERE id = 1;
+RESET ROLE;
+SELECT tk_pass(10);
+SET ROLE regress_idem_timer_key;
+UPDATE tk_part SET k = 2, id = 10 WHERE id = 1;
+UPDATE tk_part SET k = 2, id = 20 WHERE id = 2;
+UPDATE tk_part SET k = 2, id = 30, s = 'b' WHERE id = 3;
+UPDATE tk_part SET k = 2, s = 'b' WHERE id = 4;
+UPDATE tk_part SET k = 1, id = 50, s = 'c' WHERE id = 10;
+RESET ROLE;
+TABLE tk_timer;
+SELECT * FROM tk_history WHERE table_name = 'tk_part';
+DELETE FROM idem.timer WHERE machine = 'tk';
+SET ROLE regress_idem_timer_key;
+DROP TABLE tk_part;
+
+-- the state is part of the key, and a row's other machine too
+CREATE TABLE tk_two (id int, s text, s2 text, PRIMARY KEY (id, s, s2));
+SELECT idem_attach('tk', 'tk_two', 's', history => true), idem_attach('tk', 'tk_two', 's2', history => true);
+INSERT INTO tk_two VALUES (1, 'a', 'a');
+UPDATE tk_two SET s = 'b';
+RESET ROLE;
+TABLE tk_timer;
+SET ROLE regress_idem_timer_key;
+-- rows that only the state tells apart: each has its own
+INSERT INTO tk_two VALUES (1, 'a', 'a');
+UPDATE tk_two SET s = 'c' WHERE s = 'b';
+RESET ROLE;
+TABLE tk_timer;
+DELETE FROM idem.timer WHERE machine = 'tk';
+SET ROLE regress_idem_timer_key;
+DROP TABLE tk_two;
+
+-- the key's column gets another name ...
+CREATE TABLE tk_name (id int PRIMARY KEY, s text, id2 text NOT NULL DEFAULT 'x');
+SELECT idem_attach('tk', 'tk_name', 's', history => true);
+INSERT INTO tk_name VALUES (1, 'a'), (2, 'a'), (3, 'a'), (4, 'a');
+RESET ROLE;
+SELECT tk_pass(50);
+SET ROLE regress_idem_timer_key;
+ALTER TABLE tk_name RENAME id TO ident;
+UPDATE tk_name SET s = 'b' WHERE ident = 2;
+UPDATE tk_name SET s = 'b' WHERE ident = 3;
+UPDATE tk_name SET s = 'a' WHERE ident = 3;
+DELETE FROM tk_name WHERE ident = 4;
+RESET ROLE;
+SELECT tk_pass(15);
+SET ROLE regress_idem_timer_key;
+SELECT * FROM idem_tick() ORDER BY row_key;
+SELECT * FROM tk_name ORDER BY 1;
+RESET ROLE;
+TABLE tk_timer;
+-- ... or there are others
+SELECT tk_pass(50);
+SET ROLE regress_idem_timer_key;
+ALTER TABLE tk_name DROP CONSTRAINT tk_name_pkey, ADD PRIMARY KEY (ident, id2);
+SELECT * FROM idem_tick() ORDER BY row_key;
+RESET ROLE;
+TABLE tk_timer;
+SET ROLE regress_idem_timer_key;
+SELECT * FROM idem_tick() ORDER BY row_key;
+RESET ROLE;
+TABLE tk_timer;
+SET ROLE regress_idem_timer_key;
+-- a key is not null, as PostgreSQL says it
+UPDATE tk_name SET ident = NULL WHERE ident = 2;
+UPDATE tk_name SET ident = NULL, s = 'a' WHERE ident = 2;
+-- a table of the same name whose key has another type
+DROP TABLE tk_name;
+CREATE TABLE tk_name (ident inet, id2 text, s text, PRIMARY KEY (ident, id2));
+SELECT idem_attach('tk', 'tk_name', 's', history => true);
+INSERT INTO tk_name VALUES ('::1', 'x', 'a');
+RESET ROLE;
+SELECT tk_pass(60);
+SET ROLE regress_idem_timer_key;
+SELECT * FROM idem_tick() ORDER BY row_key;
+DROP TABLE tk_name;
+
+RESET ROLE;
+DROP VIEW tk_timer, tk_history;
+DROP FUNCTION tk_pass, tk_inside, tk_nothing, tk_rename;
+ALTER TABLE idem.history DISABLE TRIGGER protected_row;
+DELETE FROM idem.history WHERE machine = 'tk';
+ALTER TABLE idem.history ENABLE TRIGGER protected_row;
+DELETE FROM idem.machine WHERE name = 'tk';
+SELECT idem_revoke('regress_idem_timer_key');
+REVOKE ALL ON SCHEMA public FROM regress_idem_timer_key;
+DROP ROLE regress_idem_timer_key;
