@@ -161,7 +161,8 @@ idem_decision_keep(Oid trigger, ItemPointer tid, const IdemDecision * decision)
 }
 
 /*
- * Takes it out; the image is the caller's to free.  False if there is none.
+ * Takes it out, with a copy of the image: an error of the caller's leaves nothing
+ * behind.  False if there is none.
  */
 bool
 idem_decision_take(Oid trigger, ItemPointer tid, IdemDecision * decision)
@@ -178,6 +179,11 @@ idem_decision_take(Oid trigger, ItemPointer tid, IdemDecision * decision)
 	if (kept == NULL)
 		return false;
 	*decision = kept->decision;
+	if (decision->image != NULL)
+	{
+		decision->image = heap_copytuple(kept->decision.image);
+		heap_freetuple(kept->decision.image);
+	}
 	decision_delete(decisions, key);
 	return true;
 }

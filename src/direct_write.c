@@ -70,13 +70,24 @@ direct_take_token(IdemDirect *table, TransactionId xid)
 }
 
 /*
- * Puts the row's tuple into the write slot.
+ * Puts the row's tuple into the write slot.  A NOT NULL may be the owner's, as a
+ * statement would find.
  */
 static TupleTableSlot *
 direct_form_slot(IdemDirect *table, Datum *values, bool *nulls)
 {
 	TupleDesc	desc = RelationGetDescr(table->rel);
 
+	for (int i = 0; i < desc->natts; i++)
+	{
+		if (nulls[i] && TupleDescAttr(desc, i)->attnotnull)
+			ereport(ERROR,
+					(errcode(ERRCODE_NOT_NULL_VIOLATION),
+					 errmsg("null value in column \"%s\" of relation \"%s\" violates not-null constraint",
+							NameStr(TupleDescAttr(desc, i)->attname),
+							RelationGetRelationName(table->rel)),
+					 errtablecol(table->rel, i + 1)));
+	}
 	if (table->write_slot == NULL)
 		table->write_slot = idem_direct_make_slot(table, &TTSOpsHeapTuple);
 	ExecStoreHeapTuple(heap_form_tuple(desc, values, nulls),

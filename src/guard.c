@@ -198,10 +198,7 @@ guard_after_update(IdemGuardCall * call, TriggerData *trigdata)
 
 	kept = idem_decision_take(binding->trigger, &old_tuple->t_self, &decided);
 	if (kept && decided.stays)
-	{
-		heap_freetuple(decided.image);
 		kept = false;
-	}
 	if (!kept && !binding->overruled)
 	{
 		Datum		value;
@@ -225,8 +222,6 @@ guard_after_update(IdemGuardCall * call, TriggerData *trigdata)
 	else if (binding->history && idem_taken_row != NULL)
 		idem_taken_row(call->statement, trigdata->tg_relation,
 					   trigdata->tg_trigslot, trigdata->tg_newslot, binding, decision.event, intent);
-	if (kept && decided.image != NULL)
-		heap_freetuple(decided.image);
 }
 
 static void

@@ -211,11 +211,11 @@ idem_guard_leave(IdemGuardCall * call, TriggerData *trigdata)
 		move_set_columns(move, trigdata->tg_relation);
 	former = MemoryContextSwitchTo(TopTransactionContext);
 	move->row = heap_copytuple(old_tuple);
+	move->kept = idem_decision_take(binding->trigger, &old_tuple->t_self,
+									&move->decision);
 	MemoryContextSwitchTo(former);
 	move->relid = call->judge->relid;
 	move->command = command;
-	move->kept = idem_decision_take(binding->trigger, &old_tuple->t_self,
-									&move->decision);
 	move->filled = true;
 	return true;
 }
@@ -282,7 +282,6 @@ idem_guard_arrive(IdemGuardCall * call, TriggerData *trigdata)
 {
 	GuardMove  *move;
 	GuardMove	arrived;
-	bool		same;
 
 	if (moves == NULL || !trigdata->tg_relation->rd_rel->relispartition)
 		return false;
@@ -290,16 +289,15 @@ idem_guard_arrive(IdemGuardCall * call, TriggerData *trigdata)
 	if (move == NULL || !move->filled ||
 		HeapTupleHeaderGetCmin(trigdata->tg_trigtuple->t_data) != move->command)
 		return false;
-	/* a guard's function may move another row */
+	/* a guard's function may move another row, or fail */
 	arrived = *move;
+	arrived.row = heap_copytuple(move->row);
+	if (move->kept && move->decision.image != NULL)
+		arrived.decision.image = heap_copytuple(move->decision.image);
 	arrived.primary = bms_copy(move->primary);
 	arrived.identity = bms_copy(move->identity);
-	move->filled = false;
-	same = move_arrive(call, trigdata, &arrived);
-	move_forget(&arrived);
-	bms_free(arrived.primary);
-	bms_free(arrived.identity);
-	return same;
+	move_forget(move);
+	return move_arrive(call, trigdata, &arrived);
 }
 
 static void

@@ -4,7 +4,7 @@
  *
  * They go in by table_multi_insert(), where the table is the plain heap that the
  * extension made; with anything on it that only the executor honours (a trigger
- * on INSERT, a rule, row security, a column or check of its owner's), they go in
+ * on INSERT, a rule, row security, a column, check or NOT NULL of its owner's), they go in
  * one by one as SQL.  An index of the two columns that every row's place is told
  * by gets its entries without the executor.
  *
@@ -50,6 +50,17 @@ const Oid	idem_history_types[IDEM_HISTORY_NCOLUMNS] = {
 	[IDEM_HISTORY_ROW_HASH] = INT8OID
 };
 
+static const bool history_may_be_null[IDEM_HISTORY_NCOLUMNS] = {
+	[IDEM_HISTORY_EVENT] = true,
+	[IDEM_HISTORY_FROM_STATE] = true,
+	[IDEM_HISTORY_TO_STATE] = true,
+	[IDEM_HISTORY_VERSION] = true,
+	[IDEM_HISTORY_ACTOR] = true,
+	[IDEM_HISTORY_KEY] = true,
+	[IDEM_HISTORY_CONTEXT] = true,
+	[IDEM_HISTORY_EXPIRES_AT] = true
+};
+
 static const char insert_statement[] =
 "INSERT INTO idem.history (seq, table_schema, table_name, column_name,"
 " row_key, machine, event, from_state, to_state, version, role_name, actor,"
@@ -88,6 +99,7 @@ history_is_plain(Relation rel)
 	if (rel->rd_rel->relkind != RELKIND_RELATION ||
 		rel->rd_tableam != GetHeapamTableAmRoutine() ||
 		rel->rd_rel->relhasrules || rel->rd_rel->relrowsecurity ||
+		rel->rd_rel->relispartition ||
 		desc->natts != IDEM_HISTORY_NCOLUMNS)
 		return false;
 	if (rel->trigdesc != NULL &&
@@ -101,8 +113,10 @@ history_is_plain(Relation rel)
 		return false;
 	for (int i = 0; i < IDEM_HISTORY_NCOLUMNS; i++)
 	{
-		if (TupleDescAttr(desc, i)->attisdropped ||
-			TupleDescAttr(desc, i)->atttypid != idem_history_types[i])
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (att->attisdropped || att->atttypid != idem_history_types[i] ||
+			(att->attnotnull && history_may_be_null[i]))
 			return false;
 	}
 	return true;

@@ -32,7 +32,7 @@
 #include "guc.h"
 #include "history.h"
 
-/* in the context that it names, which is the transaction's */
+/* in the context that it names, which is the subtransaction's */
 typedef struct Pending
 {
 	Oid			relid;
@@ -113,7 +113,7 @@ static Pending *
 pending_open(Relation rel, const IdemBinding *binding, uint64 statement,
 			 int nestlevel)
 {
-	MemoryContext context = AllocSetContextCreate(TopTransactionContext,
+	MemoryContext context = AllocSetContextCreate(CurTransactionContext,
 												  "idem history",
 												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);

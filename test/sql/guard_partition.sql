@@ -253,6 +253,36 @@ UPDATE gp_g SET id = 3, k = 1;
 SELECT row_key, event, from_state, to_state FROM idem.history WHERE table_name = 'gp_g' ORDER BY seq;
 DROP TABLE gp_g;
 DROP FUNCTION gp_none;
+-- moves that are refused on arrival, again and again, take no memory
+CREATE TABLE gp_m (id int, state text, k int, v int, pad text, PRIMARY KEY (id, k)) PARTITION BY LIST (k);
+CREATE TABLE gp_m1 PARTITION OF gp_m FOR VALUES IN (1);
+CREATE TABLE gp_m2 PARTITION OF gp_m FOR VALUES IN (2);
+ALTER TABLE gp_m ALTER pad SET STORAGE PLAIN;
+ALTER TABLE gp_m1 ALTER pad SET STORAGE PLAIN;
+ALTER TABLE gp_m2 ALTER pad SET STORAGE PLAIN;
+SELECT idem_attach('gp', 'gp_m', 'state');
+INSERT INTO gp_m VALUES (1, 'draft', 1, 1, repeat('x', 5000));
+CREATE FUNCTION gp_done() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN new.state := 'done'; RETURN new; END$$;
+CREATE TRIGGER done BEFORE INSERT ON gp_m2 FOR EACH ROW EXECUTE FUNCTION gp_done();
+CREATE FUNCTION gp_refused(n int) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+	refused int := 0;
+BEGIN
+	FOR i IN 1 .. n LOOP
+		BEGIN
+			UPDATE gp_m SET k = 2;
+		EXCEPTION WHEN SQLSTATE 'ID409' THEN
+			refused := refused + 1;
+		END;
+	END LOOP;
+	RETURN refused;
+END $$;
+BEGIN;
+SELECT gp_refused(200);
+SELECT total_bytes < 200000 AS little FROM pg_backend_memory_contexts WHERE name = 'TopTransactionContext';
+ROLLBACK;
+DROP TABLE gp_m;
+DROP FUNCTION gp_done, gp_refused;
 ALTER TABLE idem.history DISABLE TRIGGER protected_row;
 DELETE FROM idem.history WHERE machine = 'gp';
 ALTER TABLE idem.history ENABLE TRIGGER protected_row;

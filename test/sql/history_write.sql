@@ -232,6 +232,49 @@ CREATE TRIGGER hw_on AFTER INSERT ON idem.history FOR EACH ROW
 	WHEN (NEW.table_name = 'hw_on' AND NEW.to_state = 'b' AND NEW.row_hash % 400 = 3) EXECUTE FUNCTION hw_on();
 UPDATE hw_on SET s = 'b' WHERE id <= 1190;
 DROP TRIGGER hw_on ON idem.history;
+-- or a NOT NULL: no history without an actor
+\set VERBOSITY terse
+BEGIN;
+ALTER TABLE idem.history DISABLE TRIGGER protected;
+UPDATE idem.history SET actor = 'x' WHERE actor IS NULL;
+ALTER TABLE idem.history ALTER actor SET NOT NULL;
+SET LOCAL idem.actor = 'alice';
+INSERT INTO hw_on (id) VALUES (1211);
+SET LOCAL idem.actor = '';
+INSERT INTO hw_on (id) VALUES (1212);
+ROLLBACK;
+-- or the bounds of a partition
+BEGIN;
+CREATE TABLE hw_all (LIKE idem.history) PARTITION BY RANGE (seq);
+DO $$
+BEGIN
+	EXECUTE format('ALTER TABLE hw_all ATTACH PARTITION idem.history FOR VALUES FROM (minvalue) TO (%s)', (SELECT max(seq) + 1 FROM idem.history));
+END $$;
+INSERT INTO hw_on (id) VALUES (1213);
+ROLLBACK;
+\set VERBOSITY default
+-- what was not written takes no memory
+CREATE FUNCTION hw_fails() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE division_by_zero; END';
+CREATE TRIGGER hw_fails AFTER INSERT ON idem.history FOR EACH ROW WHEN (NEW.table_name = 'hw_on') EXECUTE FUNCTION hw_fails();
+CREATE FUNCTION hw_fail(n int) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+	failed int := 0;
+BEGIN
+	FOR i IN 1 .. n LOOP
+		BEGIN
+			UPDATE hw_on SET s = 'b' WHERE id = 1200;
+		EXCEPTION WHEN division_by_zero THEN
+			failed := failed + 1;
+		END;
+	END LOOP;
+	RETURN failed;
+END $$;
+BEGIN;
+SELECT hw_fail(100);
+SELECT count(*) < 10 AS few FROM pg_backend_memory_contexts WHERE name LIKE 'idem history%';
+ROLLBACK;
+DROP TRIGGER hw_fails ON idem.history;
+DROP FUNCTION hw_fails, hw_fail;
 SELECT event, count(*), count(DISTINCT seq), bool_and(from_state IS NOT DISTINCT FROM was) AS chained
 FROM (SELECT event, seq, from_state, lag(to_state) OVER (PARTITION BY row_key ORDER BY seq) AS was
 	FROM hw_row WHERE table_name = 'hw_on') AS h GROUP BY event ORDER BY event;

@@ -51,6 +51,11 @@ BEGIN;
 ALTER TABLE idem.key ADD CHECK (key NOT LIKE 'check%');
 SELECT pg_temp.life('check'), pg_temp.life('other');
 ROLLBACK;
+-- ... or it finds the same
+BEGIN;
+ALTER TABLE idem.key ALTER fingerprint SET NOT NULL;
+SELECT pg_temp.life('not null');
+ROLLBACK;
 BEGIN;
 ALTER TABLE idem.key ENABLE ROW LEVEL SECURITY;
 SELECT pg_temp.life('row security');
