@@ -26,6 +26,7 @@ CREATE FUNCTION domain_plpgsql(n int, a c) RETURNS text LANGUAGE plpgsql AS $$BE
 CREATE FUNCTION domain_set(a c) RETURNS SETOF text LANGUAGE plpgsql AS $$BEGIN RETURN NEXT pg_collation_for(a); END$$;
 CREATE FUNCTION domain_array(VARIADIC a c[]) RETURNS text LANGUAGE sql AS $$SELECT pg_collation_for(a[1])$$;
 CREATE FUNCTION domain_default(t text, a c DEFAULT 'x') RETURNS text LANGUAGE sql AS $$SELECT pg_collation_for(t) || pg_collation_for(a)$$;
+CREATE FUNCTION domain_first(a c, t text) RETURNS text LANGUAGE sql AS $$SELECT pg_collation_for(a) || pg_collation_for(t)$$;
 CREATE FUNCTION domain_left(n int, a c DEFAULT 'x') RETURNS text LANGUAGE sql AS $$SELECT pg_collation_for(a)$$;
 CREATE FUNCTION domain_result(a posix) RETURNS c LANGUAGE sql AS $$SELECT pg_collation_for(a)$$;
 CREATE FUNCTION of_name(a name) RETURNS text LANGUAGE sql AS $$SELECT pg_collation_for(a)$$;
@@ -38,7 +39,7 @@ CREATE TABLE calls (name text, types text, arguments text, document jsonb);
 INSERT INTO calls VALUES
 ('told', 'text', $$'x'$$, '["x"]'), ('plain_text', 'text', $$'x'$$, '["x"]'), ('domain_sql', 'c', $$'x'$$, '["x"]'), ('domain_plpgsql', 'int,c', $$1, 'x'$$, '[1, "x"]'),
 ('domain_set', 'c', $$'x'$$, '["x"]'), ('domain_array', 'c[]', $$'x', 'y'$$, '["x", "y"]'), ('domain_default', 'text,c', $$'x'$$, '["x"]'), ('domain_result', 'posix', $$'x'$$, '["x"]'),
-('domain_left', 'int,c', '1', '[1]'), ('domain_left', 'int,c', $$1, 'y'$$, '[1, "y"]'), ('of_name', 'name', $$'x'$$, '["x"]'), ('two', 'c,posix', $$'x', 'y'$$, '["x", "y"]'), ('without', 'int', '1', '[1]'),
+('domain_first', 'c,text', $$'x', 'y'$$, '["x", "y"]'), ('domain_left', 'int,c', '1', '[1]'), ('domain_left', 'int,c', $$1, 'y'$$, '[1, "y"]'), ('of_name', 'name', $$'x'$$, '["x"]'), ('two', 'c,posix', $$'x', 'y'$$, '["x", "y"]'), ('without', 'int', '1', '[1]'),
 ('told', 'text', $$'x' COLLATE "C"$$, NULL), ('plain_text', 'text', $$'x'::name$$, NULL), ('domain_sql', 'c', $$'x' COLLATE "POSIX"$$, NULL), ('domain_set', 'c', $$'x' COLLATE "POSIX"$$, NULL),
 ('domain_default', 'text,c', $$'x' COLLATE "POSIX", 'y'$$, NULL), ('domain_default', 'text,c', $$'x', 'y'$$, '["x", "y"]'), ('of_name', 'name', $$'x' COLLATE "POSIX"$$, NULL);
 CREATE FUNCTION make(name text, arguments text, document jsonb, types text) RETURNS TABLE (by_hand text, by_twin text, by_call text) LANGUAGE plpgsql AS $$

@@ -262,6 +262,10 @@ SET ROLE regress_idem_owner;
 SELECT idem_attach_once('lasting', '{id}', 'regress_once_kept');
 RESET ROLE;
 SELECT key, ttl, expires_at IS NULL AS for_ever FROM idem.key WHERE scope = 'regress_once_kept' ORDER BY key;
+-- one that has expired is not told of
+SELECT idem_detach_once('lasting');
+UPDATE idem.key SET expires_at = now() - interval '1 s' WHERE scope = 'regress_once_kept' AND key = '1:2';
+SELECT idem_attach_once('lasting', '{id}', 'regress_once_kept');
 SET ROLE regress_idem_owner;
 INSERT INTO lasting VALUES (1), (3) RETURNING id;
 -- the scope does not follow what the session says of quoting

@@ -49,6 +49,12 @@ SELECT idem_attach_once('event', '{id}'), idem_attach_version('doc', 'v'), idem_
 RESET ROLE;
 CREATE ROLE "regress_idem o'dd";
 SELECT idem_detach_once('event');
+-- a trigger that is not the extension's is nothing to be told of
+CREATE FUNCTION not_idem() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+REVOKE EXECUTE ON FUNCTION not_idem() FROM PUBLIC;
+CREATE TRIGGER not_idem BEFORE INSERT ON event FOR EACH ROW EXECUTE FUNCTION not_idem();
+SELECT idem_attach_once('event', '{id}'), idem_detach_once('event');
+DROP TRIGGER not_idem ON event;
 CREATE TABLE event3 PARTITION OF event FOR VALUES IN (3) PARTITION BY LIST (id);
 CREATE TABLE event4 PARTITION OF event FOR VALUES IN (4) PARTITION BY LIST (id);
 CREATE TABLE event41 PARTITION OF event4 DEFAULT;

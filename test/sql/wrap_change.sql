@@ -173,6 +173,18 @@ SELECT theirs('new');
 SELECT theirs('newer');
 RESET ROLE;
 
+-- a schema that gets another name, in one session
+CREATE SCHEMA regress_wrap_moving;
+CREATE FUNCTION regress_wrap_moving.f(a int) RETURNS int LANGUAGE sql AS 'SELECT a';
+SELECT idem_call('moving', 'regress_wrap_moving.f(int)', '[1]');
+ALTER SCHEMA regress_wrap_moving RENAME TO regress_wrap_moved;
+\set VERBOSITY sqlstate
+SELECT idem_call('moving', 'regress_wrap_moved.f(int)', '[1]');
+\set VERBOSITY terse
+ALTER SCHEMA regress_wrap_moved RENAME TO regress_wrap_moving;
+SELECT idem_call('moving', 'regress_wrap_moving.f(int)', '[1]');
+DROP SCHEMA regress_wrap_moving CASCADE;
+
 DROP SCHEMA regress_wrap, "regress ""wrap'" CASCADE;
 SELECT idem_revoke('regress_idem_wrapper'), idem_revoke('regress_idem_other');
 REVOKE ALL ON SCHEMA public FROM regress_idem_wrapper, regress_idem_other;

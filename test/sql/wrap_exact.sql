@@ -110,6 +110,9 @@ CREATE FUNCTION shadows_void(idem_result int, done int) RETURNS void LANGUAGE sq
 CREATE FUNCTION shadows_set(idem_result int) RETURNS SETOF pair LANGUAGE sql AS $$SELECT 1, 'a'$$;
 CREATE FUNCTION shadows_sure(idem_result int) RETURNS sure LANGUAGE sql AS 'SELECT $1';
 SELECT idem_wrap(oid) FROM pg_proc WHERE pronamespace = 'regress_exact'::regnamespace AND proname LIKE 'shadows%' ORDER BY proname;
+CREATE FUNCTION shadows_late(idem_result_ int, idem_result int) RETURNS sure LANGUAGE sql AS 'SELECT $1 * 10 + $2';
+SELECT idem_wrap('shadows_late(int,int)');
+SELECT shadows_late_once('sl', 1, 2), shadows_late_once('sl', 1, 2);
 SELECT shadows_once('sh', 3, 4), shadows_void_once('sv', 1, 2), shadows_set_once('sw', 1), shadows_sure_once('sx', 7);
 RESET plpgsql.extra_errors;
 
