@@ -227,22 +227,21 @@ acquire_take(IdemLeases *leases, Acquisition *a, bool there, bool grant)
 	IdemStoreResult result;
 
 	if (there && IsolationUsesXactSnapshot() &&
-		!(grant ? idem_leases_snapshot_sees(leases, a->name, &a->lease) :
+		!(grant ? idem_leases_snapshot_sees(a->name, &a->lease) :
 		  idem_leases_snapshot_sees_fence(leases, a->name, &a->lease)))
 		lease_report_old_snapshot();
 
 	if (there && grant)
 	{
-		result = idem_leases_lock(leases, &a->lease, LockTupleExclusive,
-								  &a->wait);
+		/* it was over before it was read */
+		a->lease.ended = 0;
+		result = idem_leases_lock(leases, a->name, &a->lease,
+								  LockTupleExclusive, &a->wait);
 		if (result != IDEM_STORE_OK)
 			return result;
-		if (IsolationUsesXactSnapshot())
-		{
-			if (!idem_leases_snapshot_sees_guards(&a->lease))
-				lease_report_old_snapshot();
-			idem_leases_note_locked(&a->lease);
-		}
+		if (IsolationUsesXactSnapshot() &&
+			!idem_leases_snapshot_sees(a->name, &a->lease))
+			lease_report_old_snapshot();
 		result = acquire_write(leases, a, there, grant, &idem_wait_forever);
 		if (result != IDEM_STORE_OK)
 			elog(ERROR, "lease was changed although it was locked");
@@ -509,7 +508,7 @@ idem_lease_guard(PG_FUNCTION_ARGS)
 	{
 		CHECK_FOR_INTERRUPTS();
 		guard_check(&leases, name, fence, &lease);
-	} while (idem_leases_lock(&leases, &lease, LockTupleKeyShare,
+	} while (idem_leases_lock(&leases, name, &lease, LockTupleKeyShare,
 							  &idem_wait_forever) != IDEM_STORE_OK);
 
 	/* time has gone by, and a release or a taker of it may have come between */
@@ -541,7 +540,7 @@ idem_lease_break(PG_FUNCTION_ARGS)
 					(errcode(ERRCODE_IDEM_NOT_FOUND),
 					 errmsg("no such lease is held"),
 					 errhidestmt(true)));
-		if (idem_leases_lock(&leases, &lease, LockTupleExclusive,
+		if (idem_leases_lock(&leases, name, &lease, LockTupleExclusive,
 							 &idem_wait_forever) != IDEM_STORE_OK)
 			continue;
 		/* another fence, so that the former holder is told */

@@ -22,10 +22,12 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/multixact.h"
+#include "access/subtrans.h"
 #include "access/tableam.h"
 #include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "executor/executor.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -129,6 +131,15 @@ leases_pack(text *name, const IdemLease *lease, Datum *values, bool *nulls)
 }
 
 /*
+ * How many transactions have ended.
+ */
+static uint64
+leases_count_ended(void)
+{
+	return GetLatestSnapshot()->snapXactCompletionCount;
+}
+
+/*
  * The latest committed version of the row, or the caller's own.  False if
  * there is none, which is certain only where "sure" is asked for.
  */
@@ -140,6 +151,7 @@ idem_leases_read(IdemLeases *leases, text *name, bool sure, IdemLease *lease)
 	Datum		values[NCOLUMNS];
 	bool		nulls[NCOLUMNS];
 	HeapTuple	tuple;
+	uint64		ended = IsolationUsesXactSnapshot() ? leases_count_ended() : 0;
 
 	tuple = idem_direct_hinted(&leases->direct, &hints,
 							   idem_catalog_epoch(IDEM_REL_LEASE), hash, &key,
@@ -153,105 +165,124 @@ idem_leases_read(IdemLeases *leases, text *name, bool sure, IdemLease *lease)
 	}
 	leases_unpack(tuple, values, nulls, lease);
 	lease->writer = leases->direct.dirty.xmax;
+	lease->ended = ended;
 	return true;
 }
 
 /*
- * Whether the transaction's own snapshot already sees this version.
+ * Leases of which this transaction has locked or replaced a version, though its
+ * snapshot does not see all that was committed under them, by a hash of the
+ * name.  In the row the transaction's own id has taken the place of what told
+ * that, and a rollback to a savepoint does not bring it back.
  */
-bool
-idem_leases_snapshot_sees(IdemLeases *leases, text *name,
-						  const IdemLease *lease)
+typedef enum LeasesAge
 {
-	return TransactionIdIsCurrentTransactionId(lease->xmin) ||
-		!XidInMVCCSnapshot(lease->xmin, GetTransactionSnapshot());
+	LEASES_SEES_ALL,
+	LEASES_OLD,
+	LEASES_OLDER_THAN_GRANT
+} LeasesAge;
+
+typedef struct LeasesOld
+{
+	uint64		name;
+	LeasesAge	age;
+} LeasesOld;
+
+static HTAB *old_leases = NULL;
+
+static uint64
+leases_hash_name(text *name)
+{
+	return hash_bytes_extended((unsigned char *) VARDATA_ANY(name),
+							   VARSIZE_ANY_EXHDR(name), 0);
 }
 
-static bool
-leases_snapshot_sees_xact(TransactionId xid, Snapshot snapshot)
+static LeasesAge
+leases_noted(text *name)
 {
-	return TransactionIdIsCurrentTransactionId(xid) ||
-		!XidInMVCCSnapshot(xid, snapshot);
-}
+	uint64		key;
+	LeasesOld  *old = NULL;
 
-/*
- * Versions that subtransactions of ours have locked, having found that the
- * snapshot sees their guards.  Such a lock shuts out later ones.  So where its id
- * still stands in the tuple when the subtransaction was rolled back, nobody has
- * guarded since.  One that locked and then failed is not here.
- */
-typedef struct LeasesLocked
-{
-	TransactionId xid;
-	BlockNumber block;
-	uint32		offset;
-}			LeasesLocked;
-
-static HTAB *locked_versions = NULL;
-static FullTransactionId locked_by;
-
-static LeasesLocked
-leases_locked(TransactionId xid, const IdemLease *lease)
-{
-	LeasesLocked key = {
-		.xid = xid,
-		.block = ItemPointerGetBlockNumber(&lease->tid),
-		.offset = ItemPointerGetOffsetNumber(&lease->tid)
-	};
-
-	return key;
-}
-
-/*
- * Notes that the current subtransaction has locked the version and that the
- * snapshot sees its guards.  The notes end with the transaction.
- */
-void
-idem_leases_note_locked(const IdemLease *lease)
-{
-	LeasesLocked key;
-	FullTransactionId top = GetTopFullTransactionId();
-
-	if (GetCurrentTransactionNestLevel() == 1)
-		return;
-	if (locked_versions == NULL || !FullTransactionIdEquals(locked_by, top))
+	if (old_leases != NULL)
 	{
+		key = leases_hash_name(name);
+		old = hash_search(old_leases, &key, HASH_FIND, NULL);
+	}
+	return old != NULL ? old->age : LEASES_SEES_ALL;
+}
+
+static void
+leases_forget_old(void *arg)
+{
+	old_leases = NULL;
+}
+
+/*
+ * The notes end with the transaction.
+ */
+static void
+leases_note_old(text *name, LeasesAge age)
+{
+	uint64		key = leases_hash_name(name);
+	LeasesOld  *old;
+	bool		found;
+
+	if (old_leases == NULL)
+	{
+		MemoryContext context = TopTransactionContext;
+		MemoryContextCallback *callback = MemoryContextAlloc(context,
+															 sizeof(*callback));
 		HASHCTL		ctl = {
-			.keysize = sizeof(LeasesLocked),
-			.entrysize = sizeof(LeasesLocked),
-			.hcxt = TopTransactionContext
+			.keysize = sizeof(uint64),
+			.entrysize = sizeof(LeasesOld),
+			.hcxt = context
 		};
 
-		locked_versions = hash_create("idem leases locked", 16, &ctl,
-									  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-		locked_by = top;
+		*callback = (MemoryContextCallback)
+		{
+			.func = leases_forget_old
+		};
+		MemoryContextRegisterResetCallback(context, callback);
+		old_leases = hash_create("idem old leases", 16, &ctl,
+								 HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	}
-	key = leases_locked(GetCurrentTransactionId(), lease);
-	(void) hash_search(locked_versions, &key, HASH_ENTER, NULL);
+	old = hash_search(old_leases, &key, HASH_ENTER, &found);
+	old->age = found ? Max(old->age, age) : age;
 }
 
 static bool
-leases_locked_by_us(TransactionId xid, const IdemLease *lease)
+leases_snapshot_sees_xact(TransactionId xid)
 {
-	LeasesLocked key = leases_locked(xid, lease);
+	return TransactionIdIsCurrentTransactionId(xid) ||
+		!XidInMVCCSnapshot(xid, GetTransactionSnapshot());
+}
 
-	return locked_versions != NULL &&
-		FullTransactionIdEquals(locked_by, GetTopFullTransactionIdIfAny()) &&
-		hash_search(locked_versions, &key, HASH_FIND, NULL) != NULL;
+/*
+ * The same of who may have been rolled back: of what the transaction itself
+ * has rolled back to a savepoint there is nothing to see.
+ */
+static bool
+leases_snapshot_sees_locker(TransactionId xid)
+{
+	TransactionId top = GetTopTransactionIdIfAny();
+
+	return leases_snapshot_sees_xact(xid) ||
+		(TransactionIdIsValid(top) &&
+		 TransactionIdEquals(SubTransGetTopmostTransaction(xid), top));
 }
 
 /*
  * Whether it also sees what was committed by those who guarded the version
- * that was read, all of whom have ended by now.  Their ids stay in the tuple
- * when they end.  One that is not there any more had ended when a later one
- * came, or when the version was written; a snapshot that does not see the
- * former does not see the latter either.  So the later one counts even where
- * it was rolled back: it may have taken the place of one that committed.
+ * that was read.  Their ids stay in the tuple when they end.  One that is not
+ * there any more had ended when a later one came, or when the version was
+ * written; a snapshot that does not see the former does not see the latter
+ * either, and where the latter is this transaction, it has noted that.  So the
+ * later one counts even where it was rolled back: it may have taken the place
+ * of one that committed.
  */
-bool
-idem_leases_snapshot_sees_guards(const IdemLease *lease)
+static bool
+leases_snapshot_sees_guards(const IdemLease *lease)
 {
-	Snapshot	snapshot = GetTransactionSnapshot();
 	MultiXactMember *members;
 	int			n;
 	bool		sees = true;
@@ -259,14 +290,24 @@ idem_leases_snapshot_sees_guards(const IdemLease *lease)
 	if (!TransactionIdIsValid(lease->xmax))
 		return true;
 	if (!(lease->infomask & HEAP_XMAX_IS_MULTI))
-		return leases_snapshot_sees_xact(lease->xmax, snapshot) ||
-			leases_locked_by_us(lease->xmax, lease);
+		return leases_snapshot_sees_locker(lease->xmax);
 
 	n = GetMultiXactIdMembers(lease->xmax, &members,
 							  HEAP_LOCKED_UPGRADED(lease->infomask), false);
 	for (int i = 0; i < n; i++)
-		sees = sees && leases_snapshot_sees_xact(members[i].xid, snapshot);
+		sees = sees && leases_snapshot_sees_locker(members[i].xid);
 	return sees;
+}
+
+/*
+ * Whether the transaction's own snapshot already sees this version, and
+ * all that the transaction has found in the lease's row before.
+ */
+bool
+idem_leases_snapshot_sees(text *name, const IdemLease *lease)
+{
+	return leases_noted(name) == LEASES_SEES_ALL &&
+		leases_snapshot_sees_xact(lease->xmin);
 }
 
 /*
@@ -288,7 +329,9 @@ idem_leases_snapshot_sees_fence(IdemLeases *leases, text *name,
 	IndexScanDesc scan;
 	bool		sees = false;
 
-	if (idem_leases_snapshot_sees(leases, name, lease))
+	if (leases_noted(name) == LEASES_OLDER_THAN_GRANT)
+		return false;
+	if (leases_snapshot_sees_xact(lease->xmin))
 		return true;
 
 	ScanKeyInit(&skey, 1, BTEqualStrategyNumber, F_TEXTEQ,
@@ -312,6 +355,36 @@ idem_leases_snapshot_sees_fence(IdemLeases *leases, text *name,
 	ExecClearTuple(slot);
 	index_endscan(scan);
 	return sees;
+}
+
+/*
+ * How old the transaction's snapshot is, to be asked before the version that was
+ * read is locked or replaced: from then on the row does not tell who had guarded
+ * it.
+ */
+static LeasesAge
+leases_age(IdemLeases *leases, text *name, const IdemLease *lease)
+{
+	if (!IsolationUsesXactSnapshot())
+		return LEASES_SEES_ALL;
+	if (!leases_snapshot_sees_xact(lease->xmin))
+		return idem_leases_snapshot_sees_fence(leases, name, lease) ?
+			LEASES_OLD : LEASES_OLDER_THAN_GRANT;
+	return leases_snapshot_sees_guards(lease) ? LEASES_SEES_ALL : LEASES_OLD;
+}
+
+/*
+ * To be called when that was done.
+ */
+static void
+leases_has_displaced(text *name, const IdemLease *lease, LeasesAge age)
+{
+	/* somebody may have come and gone since it was read */
+	if (age == LEASES_SEES_ALL && lease->ended != 0 &&
+		lease->ended != leases_count_ended())
+		age = LEASES_OLD;
+	if (age != LEASES_SEES_ALL)
+		leases_note_old(name, age);
 }
 
 static void
@@ -359,14 +432,22 @@ idem_leases_insert(IdemLeases *leases, text *name, IdemLease *lease,
  * Locks the version that was read, until the (sub)transaction ends.
  */
 IdemStoreResult
-idem_leases_lock(IdemLeases *leases, const IdemLease *lease,
+idem_leases_lock(IdemLeases *leases, text *name, IdemLease *lease,
 				 LockTupleMode mode, const IdemWait *wait)
 {
 	ItemPointerData tid = lease->tid;
+	LeasesAge	age = leases_age(leases, name, lease);
+	IdemStoreResult result;
 
 	/* a version that this very command wrote can be locked too */
 	CommandCounterIncrement();
-	return idem_direct_lock(&leases->direct, &tid, mode, wait);
+	result = idem_direct_lock(&leases->direct, &tid, mode, wait);
+	if (result != IDEM_STORE_OK)
+		return result;
+	leases_has_displaced(name, lease, age);
+	if (mode == LockTupleExclusive)
+		lease->ended = 0;
+	return result;
 }
 
 /*
@@ -378,12 +459,16 @@ idem_leases_update(IdemLeases *leases, text *name, IdemLease *lease,
 {
 	Datum		values[NCOLUMNS];
 	bool		nulls[NCOLUMNS];
+	LeasesAge	age = leases_age(leases, name, lease);
 	IdemStoreResult result;
 
 	leases_pack(name, lease, values, nulls);
 	result = idem_direct_update(&leases->direct, &lease->tid, values, nulls,
 								wait);
 	if (result == IDEM_STORE_OK)
+	{
+		leases_has_displaced(name, lease, age);
 		leases_note(leases, name, lease);
+	}
 	return result;
 }

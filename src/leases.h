@@ -22,6 +22,9 @@ typedef struct IdemLease
 	TransactionId xmax;			/* who locked it, as the tuple has it */
 	uint16		infomask;
 	TransactionId writer;		/* is writing the next one, if valid */
+	uint64		ended;			/* transactions, before it was read, above
+								 * READ COMMITTED; 0: nobody can have guarded
+								 * it since */
 } IdemLease;
 
 typedef struct IdemLeases
@@ -35,10 +38,7 @@ extern void idem_leases_close(IdemLeases *leases);
 extern void idem_leases_forgo(IdemLeases *leases);
 extern bool idem_leases_read(IdemLeases *leases, text *name, bool sure,
 							 IdemLease *lease);
-extern bool idem_leases_snapshot_sees(IdemLeases *leases, text *name,
-									  const IdemLease *lease);
-extern bool idem_leases_snapshot_sees_guards(const IdemLease *lease);
-extern void idem_leases_note_locked(const IdemLease *lease);
+extern bool idem_leases_snapshot_sees(text *name, const IdemLease *lease);
 extern bool idem_leases_snapshot_sees_fence(IdemLeases *leases, text *name,
 											const IdemLease *lease);
 extern IdemStoreResult idem_leases_wait(IdemLeases *leases,
@@ -47,8 +47,8 @@ extern IdemStoreResult idem_leases_wait(IdemLeases *leases,
 extern IdemStoreResult idem_leases_insert(IdemLeases *leases, text *name,
 										  IdemLease *lease,
 										  const IdemWait *wait);
-extern IdemStoreResult idem_leases_lock(IdemLeases *leases,
-										const IdemLease *lease,
+extern IdemStoreResult idem_leases_lock(IdemLeases *leases, text *name,
+										IdemLease *lease,
 										LockTupleMode mode,
 										const IdemWait *wait);
 extern IdemStoreResult idem_leases_update(IdemLeases *leases, text *name,

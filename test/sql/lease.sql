@@ -123,6 +123,12 @@ RESET statement_timeout;
 SELECT count(*) AS acquired FROM unnest(ARRAY['''', '"', '%', ' ', E'\n', 'é', E'e\u0301', 'K', 'k', repeat('x', 1024)]) AS name, idem_lease_acquire(name, '1 h') AS l WHERE l.run;
 SELECT outcome FROM idem_lease_acquire(E'\n', '1 h');
 
+-- two names with one hash are two leases
+SELECT hashtext('k11453') = hashtext('k305250') AS same_hash;
+SELECT outcome, fence FROM idem_lease_acquire('k11453', '1 h') \gset h1_
+SELECT outcome, fence <> :h1_fence AS other, fence FROM idem_lease_acquire('k305250', '1 h') \gset h2_
+SELECT :'h1_outcome', :'h2_outcome', :'h2_other', idem_lease_guard('k11453', :h1_fence), idem_lease_guard('k305250', :h2_fence);
+
 -- arguments
 SELECT * FROM idem_lease_acquire(NULL, '1 h');
 SELECT * FROM idem_lease_acquire('', '1 h');
@@ -196,6 +202,43 @@ BEGIN READ ONLY;
 SELECT idem_lease_break('sub');
 ROLLBACK;
 RESET ROLE;
+
+-- above READ COMMITTED, what the transaction itself did and rolled back to a savepoint does
+-- not stand in its way
+SELECT fence FROM idem_lease_acquire('saved', '1 us') \gset v_
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SAVEPOINT a;
+SELECT outcome FROM idem_lease_renew('saved', '1 h', :v_fence);
+SELECT idem_lease_guard('saved', :v_fence);
+ROLLBACK TO a;
+SELECT idem_lease_release('saved', :v_fence);
+ROLLBACK TO a;
+SELECT idem_lease_break('saved');
+ROLLBACK TO a;
+SELECT outcome FROM idem_lease_acquire('saved', '1 us');
+ROLLBACK TO a;
+SELECT outcome FROM idem_lease_acquire('saved', '1 us');
+SAVEPOINT b;
+SELECT outcome FROM idem_lease_acquire('saved', '1 us');
+ROLLBACK TO b;
+SELECT outcome FROM idem_lease_acquire('saved', '1 us');
+RELEASE b;
+SAVEPOINT c;
+SELECT outcome FROM idem_lease_acquire('saved', '1 us');
+ROLLBACK TO c;
+SELECT outcome FROM idem_lease_acquire('saved', '1 us');
+COMMIT;
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT idem_lease_break('saved');
+SELECT outcome, fence FROM idem_lease_acquire('saved', '1 us') \gset v_
+SAVEPOINT a;
+SELECT outcome FROM idem_lease_renew('saved', '1 h', :v_fence);
+SELECT idem_lease_guard('saved', :v_fence);
+SELECT idem_lease_release('saved', :v_fence);
+SELECT outcome FROM idem_lease_acquire('saved', '1 us');
+ROLLBACK TO a;
+SELECT outcome FROM idem_lease_acquire('saved', '1 us');
+COMMIT;
 
 -- renew and release never insert
 SELECT fence FROM idem_lease_acquire('deleted', '1 h') \gset d_

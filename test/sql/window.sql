@@ -19,6 +19,10 @@ SELECT * FROM idem_window('one', '1 h');
 SELECT allowed FROM idem_window('one', '1 h', 'default');
 RESET idem.scope;
 
+-- two keys with one hash are two windows
+SELECT hashtext('k11453') = hashtext('k305250') AS same_hash;
+SELECT key, allowed FROM unnest('{k11453,k305250,k11453}'::text[]) AS key, idem_window(key, '1 h');
+
 -- hits leave one by one: the window slides
 RESET ROLE;
 CREATE PROCEDURE pg_temp.age(which text, by interval) LANGUAGE sql AS
