@@ -173,12 +173,13 @@ window_take_hits(Datum value, bool isnull, int *nhits)
 }
 
 /*
- * Where the clock was set back, hits are in the future.  Then those move back
- * by as much as the latest is ahead, which was no later than now, but not
- * behind a hit that is not in the future and may be of the right time: so none
- * leaves the span sooner than it should, and all have left one span from now.
- * The row is kept for less only if all of them have moved: else it may stand
- * for a hit with a longer span that has not.  True if any has moved.
+ * Where the clock was set back, hits are in the future.  How far each of them
+ * is, nobody knows, since the clock may have been ahead by more than once; none
+ * was made later than now.  So they count as made now: none leaves the span
+ * sooner than it should, and all have left one span from now.  The row is kept
+ * for less only if all of them were in the future: else it may stand for a hit
+ * with a longer span that was not; and by no more than the least that they
+ * were ahead.  True if there were any.
  */
 static bool
 window_rebase(const Window *window, TimestampTz now, Datum *values, bool *nulls)
@@ -186,24 +187,19 @@ window_rebase(const Window *window, TimestampTz now, Datum *values, bool *nulls)
 	int			nhits;
 	const TimestampTz *hits = window_take_hits(values[COL_HITS],
 											   nulls[COL_HITS], &nhits);
-	TimestampTz ahead = nhits > 0 ? hits[nhits - 1] - now : 0;
 	TimestampTz expires_at;
 	ArrayType  *array;
 	TimestampTz *moved;
 
-	if (ahead <= 0)
+	if (nhits == 0 || hits[nhits - 1] <= now)
 		return false;
 	array = DatumGetArrayTypePCopy(values[COL_HITS]);
 	moved = (TimestampTz *) ARR_DATA_PTR(array);
 	for (int i = 0; i < nhits; i++)
-	{
-		if (hits[i] > now)
-			moved[i] = Max(hits[i] - ahead, i > 0 ? moved[i - 1] : DT_NOBEGIN);
-	}
+		moved[i] = Min(hits[i], now);
 	values[COL_HITS] = PointerGetDatum(array);
 	expires_at = DatumGetTimestampTz(values[COL_EXPIRES_AT]);
-	if (hits[0] > now)
-		expires_at -= ahead;
+	expires_at -= Max(hits[0] - now, 0);
 	values[COL_EXPIRES_AT] =
 		TimestampTzGetDatum(Max(window_end(window, now), expires_at));
 	return true;

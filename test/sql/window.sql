@@ -96,6 +96,17 @@ UPDATE idem.window_hit SET hits[2] = now() + '30 min' WHERE key = 'mixed';
 SELECT allowed FROM idem_window('mixed', '1 h', max => 2);
 SELECT now() - hits[1] BETWEEN '10 min' AND '11 min' AS stays, now() - hits[2] < '1 min' AS moved FROM idem.window_hit WHERE key = 'mixed';
 
+-- several that were ahead, by whatever each of them was, count as made now, in order
+UPDATE idem.window_hit SET hits = ARRAY[now() - '1 min'::interval, now() + '10 min'::interval, now() + '55 min'::interval] WHERE key = 'mixed';
+SELECT allowed, count FROM idem_window('mixed', '1 h', max => 4);
+SELECT clock_timestamp() - hits[1] > '1 min' AS stays, count(*) FILTER (WHERE hits[n] <= clock_timestamp() AND hits[n] > clock_timestamp() - interval '50 s') AS now
+FROM idem.window_hit, generate_series(1, 4) AS n WHERE key = 'mixed' GROUP BY hits;
+-- and the row is not kept until the year that the clock showed
+SELECT count FROM idem_window('years', '1 h', max => 2);
+UPDATE idem.window_hit SET hits = ARRAY[now() + '10 years'::interval], expires_at = now() + '10 years 1 h' WHERE key = 'years';
+SELECT count FROM idem_window('years', '1 h', max => 2);
+SELECT expires_at < now() + '2 h' AS kept FROM idem.window_hit WHERE key = 'years';
+
 -- and the row for as long as the longest span among them
 SELECT count FROM idem_window('longer', '10 h');
 UPDATE idem.window_hit SET hits = hits || now() + '50 min' WHERE key = 'longer';
