@@ -91,6 +91,14 @@ typedef TU_UpdateIndexes IdemIndexesToUpdate;
 	((known) != 0 ? (known) : ((known) = WaitEventExtensionNew(name)))
 #endif
 
+/* 17 can end a session whose transaction takes long */
+#if PG_VERSION_NUM < 170000
+#define IDEM_FORGO_TRANSACTION_TIMEOUT()	((void) 0)
+#else
+#define IDEM_FORGO_TRANSACTION_TIMEOUT() \
+	SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE)
+#endif
+
 /* 17 can put a lexing context on the stack */
 #if PG_VERSION_NUM < 170000
 #define IDEM_MAKE_JSON_LEX(json)	makeJsonLexContext((json), false)

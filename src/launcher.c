@@ -452,6 +452,7 @@ idem_launcher_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	pgstat_report_appname("idem launcher");
+	IDEM_FORGO_TRANSACTION_TIMEOUT();
 
 	ctl.hcxt = TopMemoryContext;
 	visited = hash_create("databases visited by idem", 32, &ctl,

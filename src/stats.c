@@ -101,6 +101,7 @@ stats_put_row(ReturnSetInfo *rsinfo, IdemStatsRow * row)
 	bool		nulls[STATS_NCOLUMNS] = {false};
 	IdemStatsKind kind = row->key.kind;
 	int64		caught_up_at = idem_stats_get(row, IDEM_GAUGE_CAUGHT_UP_AT);
+	int64		lag;
 	const char *name = row->key.name;
 
 	if (kind == IDEM_STATS_OTHERS && !OidIsValid(row->key.database))
@@ -116,9 +117,10 @@ stats_put_row(ReturnSetInfo *rsinfo, IdemStatsRow * row)
 		values[STATS_COUNTERS + i] = i == IDEM_COUNT_WAIT_USECS ?
 			Float8GetDatum(stats_seconds(n)) : Int64GetDatum(n);
 	}
-	nulls[STATS_LAG] = caught_up_at == 0;
-	values[STATS_LAG] = Float8GetDatum(stats_seconds(GetCurrentTimestamp() -
-													 caught_up_at));
+	lag = GetCurrentTimestamp() - caught_up_at;
+	/* the clock was set back since: nobody knows */
+	nulls[STATS_LAG] = caught_up_at == 0 || lag < 0;
+	values[STATS_LAG] = Float8GetDatum(stats_seconds(lag));
 	values[STATS_SINCE] = TimestampTzGetDatum(row->since);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }

@@ -9,8 +9,10 @@
  * was written to another file meanwhile (VACUUM FULL, CLUSTER) it begins anew,
  * and where blocks were cut off its end it is as long as before: what was
  * walked may be what is gone.  What a call has found out counts once its
- * transaction is committed, since only then is anything gone, and only then
- * does the next call go on from there.
+ * transaction is committed, and no subtransaction around it was rolled back,
+ * since only then is anything gone, and only then does the next call go on from
+ * there.  A round of the future, which the clock has left behind by being set
+ * back, says nothing.
  */
 #include "postgres.h"
 
@@ -27,6 +29,7 @@
 typedef struct Pending
 {
 	IdemStatsRow *row;
+	SubTransactionId sub;
 	TimestampTz began_at;
 	int64		done;
 	int64		nblocks;
@@ -40,11 +43,25 @@ static int	npending = 0;
 
 /* of the kind that is at its turn, or NULL */
 static IdemStatsRow * current = NULL;
+static SubTransactionId current_sub;
+
+/*
+ * A time of the past, or 0.
+ */
+static TimestampTz
+sweep_stats_past(IdemStatsRow * row, int gauge, TimestampTz now)
+{
+	TimestampTz then = idem_stats_get(row, gauge);
+
+	return then > now ? 0 : then;
+}
 
 static void
 sweep_settle(const Pending *call)
 {
-	int64		round_at = idem_stats_get(call->row, IDEM_GAUGE_ROUND_AT);
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz round_at = sweep_stats_past(call->row, IDEM_GAUGE_ROUND_AT,
+											now);
 	int64		done = idem_stats_get(call->row, IDEM_GAUGE_ROUND_DONE);
 	int64		nblocks = idem_stats_get(call->row, IDEM_GAUGE_ROUND_BLOCKS);
 
@@ -69,7 +86,8 @@ sweep_settle(const Pending *call)
 	nblocks = Max(nblocks, call->nblocks);
 	if (done >= nblocks)
 	{
-		if (round_at > idem_stats_get(call->row, IDEM_GAUGE_CAUGHT_UP_AT))
+		if (round_at > sweep_stats_past(call->row, IDEM_GAUGE_CAUGHT_UP_AT,
+										now))
 			idem_stats_set(call->row, IDEM_GAUGE_CAUGHT_UP_AT, round_at);
 		round_at = 0;
 	}
@@ -111,14 +129,56 @@ sweep_stats_at_xact(XactEvent event, void *arg)
 	}
 }
 
+/*
+ * A sweep has subtransactions of its own, for rows that raise an error: its turn
+ * ends with the one that it began in.
+ */
+static void
+sweep_stats_at_subxact(SubXactEvent event, SubTransactionId sub,
+					   SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
+		for (int i = npending; i > 0 && pending[i - 1].sub == sub; i--)
+			pending[i - 1].sub = parent;
+	}
+	else if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		while (npending > 0 && pending[npending - 1].sub == sub)
+			npending--;
+		if (current != NULL && current_sub == sub)
+			sweep_stats_rest();
+	}
+}
+
 static void
 sweep_stats_register(void)
 {
 	static bool registered = false;
 
 	if (!registered)
+	{
 		RegisterXactCallback(sweep_stats_at_xact, NULL);
+		RegisterSubXactCallback(sweep_stats_at_subxact, NULL);
+	}
 	registered = true;
+}
+
+/*
+ * A call of this transaction, to be filled in, or NULL where there are too many.
+ */
+static Pending *
+sweep_stats_add(IdemStatsRow * row)
+{
+	Pending    *call;
+
+	if (npending == MAX_PENDING)
+		return NULL;
+	call = &pending[npending++];
+	memset(call, 0, sizeof(Pending));
+	call->row = row;
+	call->sub = GetCurrentSubTransactionId();
+	return call;
 }
 
 /*
@@ -137,6 +197,7 @@ idem_sweep_stats_begin(IdemSweep *sweep, const char *kind)
 	idem_sweep_stats_show(sweep);
 	idem_stats_set(sweep->stats, IDEM_GAUGE_PID, MyProcPid);
 	current = sweep->stats;
+	current_sub = GetCurrentSubTransactionId();
 }
 
 /*
@@ -166,10 +227,11 @@ idem_sweep_stats_end(IdemSweep *sweep, bool owned)
 		return;
 	idem_stats_add(sweep->stats, IDEM_COUNT_RUNS, 1);
 	idem_stats_add(sweep->stats, IDEM_COUNT_REMOVED, sweep->removed);
-	if (sweep->skipped || npending == MAX_PENDING)
+	if (sweep->skipped)
 		return;
-	call = &pending[npending++];
-	call->row = sweep->stats;
+	call = sweep_stats_add(sweep->stats);
+	if (call == NULL)
+		return;
 	call->began_at = sweep->now;
 	call->done = sweep->done;
 	call->nblocks = sweep->nblocks;
@@ -186,12 +248,12 @@ idem_sweep_stats_ticked(TimestampTz then)
 {
 	Pending    *call;
 
-	if (!idem_stats_on || npending == MAX_PENDING)
+	if (!idem_stats_on)
 		return;
 	sweep_stats_register();
-	call = &pending[npending++];
-	memset(call, 0, sizeof(Pending));
-	call->row = idem_stats_row(IDEM_STATS_TICK, NULL, 0);
+	call = sweep_stats_add(idem_stats_row(IDEM_STATS_TICK, NULL, 0));
+	if (call == NULL)
+		return;
 	call->began_at = then;
 	call->whole = true;
 }

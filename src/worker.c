@@ -96,6 +96,7 @@ worker_set(void)
 	for (int i = 0; i < lengthof(settings); i++)
 		SetConfigOption(settings[i][0], settings[i][1], PGC_SUSET,
 						PGC_S_OVERRIDE);
+	IDEM_FORGO_TRANSACTION_TIMEOUT();
 }
 
 /*

@@ -86,6 +86,18 @@ UPDATE account SET balance = balance - 10 WHERE id = 1 AND idem_once('u1');
 UPDATE account SET balance = balance - 10 WHERE id = 1 AND idem_once('u1');
 SELECT * FROM account ORDER BY id;
 
+-- a WITH that nobody reads is not asked, nor what stands behind a condition that is false;
+-- among the rows of an UPDATE each asks for itself, and only the first is told "run"
+WITH l AS (SELECT * FROM idem_lease_acquire('unread', '1 h')), b AS (SELECT idem_branch('use', 'unread', 'try')), w AS (SELECT * FROM idem_window('unread', '1 h'))
+SELECT 1 AS one;
+UPDATE account SET balance = 0 WHERE id < 0 AND idem_branch('use', 'unread', 'try') = 'run';
+SELECT (SELECT count(*) FROM idem.lease WHERE name = 'unread') AS leases, (SELECT count(*) FROM idem.branch WHERE saga = 'use') AS branches, (SELECT count(*) FROM idem.window_hit WHERE key = 'unread') AS hits;
+UPDATE account SET balance = balance - 1 WHERE idem_branch('use', 'rows', 'try') = 'run';
+SELECT sum(balance) FROM account;
+WITH b AS MATERIALIZED (SELECT idem_branch('use', 'asked once', 'try') AS verdict) UPDATE account SET balance = balance - 1 FROM b WHERE verdict = 'run';
+SELECT sum(balance) FROM account;
+DELETE FROM idem.branch WHERE saga = 'use';
+
 -- one statement: claim in a CTE, work only where "run" at attempt 1, complete
 -- outside, with the work aggregated so that it is called once
 CREATE TEMP TABLE payment (id serial, account int, amount int);

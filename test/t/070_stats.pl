@@ -152,10 +152,20 @@ EOT
 		$node->safe_psql($db, q{BEGIN; SELECT idem_sweep(); ROLLBACK});
 		is($node->safe_psql($db, come_round_since($db, 'key', $before)), 'f',
 			'a sweep that rolled back has removed nothing');
+		$node->safe_psql($db, $_) foreach
+			'BEGIN; SAVEPOINT a; SELECT idem_sweep(), idem_tick(); ROLLBACK TO a; COMMIT',
+			'BEGIN; SAVEPOINT a; SAVEPOINT b; SELECT idem_sweep(); RELEASE b; ROLLBACK TO a; COMMIT',
+			q{BEGIN; SELECT idem_sweep(); PREPARE TRANSACTION 'sweep'; SELECT 1; ROLLBACK PREPARED 'sweep'};
+		is($node->safe_psql($db, come_round_since($db, 'key', $before)), 'f',
+			'nor one that a savepoint took back, or a prepared transaction');
+		is($node->safe_psql($db, q{SELECT lag IS NULL FROM idem_stats() WHERE kind = 'tick'}), 't', 'the same of a tick');
 		$node->safe_psql($db, q{SELECT idem_sweep(600)}) foreach 1 .. 4;
 		is($node->safe_psql($db, come_round_since($db, 'key', $before)), 't',
 			'calls that stop half way come round together');
 		is($node->safe_psql($db, q{SELECT count(*) FROM idem.key WHERE scope = 'e'}), '0', 'all is gone');
+		$before = caught_up($db, 'key');
+		$node->safe_psql($db, q{SELECT pg_sleep(0.05); BEGIN; SAVEPOINT a; SELECT idem_sweep(); RELEASE a; COMMIT});
+		is($node->safe_psql($db, come_round_since($db, 'key', $before)), 't', 'a savepoint that was released counts');
 
 		# What could not be looked at is not told to be swept.  (All went round before.)
 		my $locker = session($node, $db);
@@ -315,6 +325,42 @@ EOT
 	is($node->safe_psql($db, come_round_since($db, 'token', $before)), 'f', 'VACUUM: the round is as long as before');
 	$node->safe_psql($db, 'SELECT idem_sweep(500)') foreach 1 .. 6;
 	is($node->safe_psql($db, come_round_since($db, 'token', $before)), 't', 'and ends');
+
+	# As many blocks as before, in another file.
+	$begin->();
+	$before = caught_up($db, 'token');
+	$node->safe_psql($db, $_) foreach
+		$issue->(1600, q{now() + interval '1 h'}),
+		$issue->(1600, $expired),
+		'SELECT pg_sleep(0.05)',
+		'SELECT idem_sweep(10)',
+		"UPDATE idem.token SET expires_at = $expired",
+		'VACUUM FULL idem.token',
+		'SELECT idem_sweep(2000)';
+	is($node->safe_psql($db, $left), 't', 'some are left');
+	is($node->safe_psql($db, come_round_since($db, 'token', $before)), 'f', 'what was walked was another file');
+
+	# A sweep beside another begins where that began.
+	$begin->();
+	$before = caught_up($db, 'token');
+	$node->safe_psql($db, $issue->(1600, $expired));
+	my $other = session($node, $db);
+	ask($other, 'BEGIN; SELECT count(*) FROM idem_sweep(1)');
+	$node->safe_psql($db, $_) foreach 'SELECT pg_sleep(0.05)', 'SELECT idem_sweep(700)', 'SELECT idem_sweep(700)';
+	is($node->safe_psql($db, $left), 't', 'some are left');
+	is($node->safe_psql($db, come_round_since($db, 'token', $before)), 'f', 'two sweeps beside another are no round');
+	ask($other, 'ROLLBACK');
+
+	# One that is cancelled runs no longer, also where the error was caught.
+	is(ask($other, <<'EOT'), 0, 'a sweep that was cancelled is not shown');
+SET vacuum_cost_delay = 100;
+SET vacuum_cost_limit = 1;
+SET statement_timeout = '300ms';
+DO $$ BEGIN PERFORM idem_sweep(); RAISE 'was not cancelled'; EXCEPTION WHEN query_canceled THEN NULL; END $$;
+RESET statement_timeout;
+SELECT count(*) FROM idem_sweep_progress();
+EOT
+	$other->quit;
 
 	$node->safe_psql($db, q{ALTER TABLE idem.token RESET (fillfactor, autovacuum_enabled)});
 }

@@ -73,6 +73,9 @@ unlike(slurp_file($node->logfile), qr/ERROR|WARNING|FATAL/, 'and nothing is said
 {
 	local $ENV{PGOPTIONS} = '-c default_transaction_read_only=off -c default_transaction_isolation=read\\ committed -c search_path=public'
 	  . ' -c session_replication_role=origin -c statement_timeout=1min -c lock_timeout=0';
+	my $later = $node->pg_version >= 17;
+
+	$ENV{PGOPTIONS} .= ' -c transaction_timeout=1min' if $later;
 
 	$node->safe_psql('one', $_) foreach 'ALTER DATABASE one SET default_transaction_read_only = on',
 	  'ALTER DATABASE one SET default_transaction_isolation = serializable',
@@ -80,7 +83,8 @@ unlike(slurp_file($node->logfile), qr/ERROR|WARNING|FATAL/, 'and nothing is said
 	  'ALTER DATABASE one SET session_replication_role = replica',
 	  q{ALTER DATABASE one SET statement_timeout = '1ms'},
 	  q{ALTER DATABASE one SET lock_timeout = '1ms'};
-	fill('one', 100);
+	$node->safe_psql('one', q{ALTER DATABASE one SET transaction_timeout = '1ms'}) if $later;
+	fill('one', 20000);
 	ok(emptied('one'), 'settings of the database');
 	$node->safe_psql('one', 'ALTER DATABASE one RESET ALL');
 }

@@ -1,0 +1,87 @@
+# A server whose clock is set on and back: what the statistics of sweeps and the
+# windows make of it.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use IdemTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $source = "$FindBin::RealBin/../../tools/deep/clock.c";
+my $dir = PostgreSQL::Test::Utils::tempdir();
+my $cc = $ENV{CC} // 'cc';
+
+plan skip_all => 'nothing that compiles tools/deep/clock.c'
+  if !-e $source || system("$cc -shared -fPIC -O2 -o $dir/clock.so $source >/dev/null 2>&1") != 0;
+
+# By how many seconds the server's clock is ahead; it has the file mapped.
+sub set_clock
+{
+	my ($seconds) = @_;
+
+	open my $file, -e "$dir/clock" ? '+<' : '>', "$dir/clock" or die $!;
+	printf $file "%-31d\n", $seconds;
+	close $file or die $!;
+	return;
+}
+
+set_clock(0);
+my $node;
+{
+	local $ENV{IDEM_CLOCK} = "$dir/clock";
+	local $ENV{LD_PRELOAD} = "$dir/clock.so";
+
+	$node = idem_node('clock', conf => "shared_preload_libraries = 'idem'\n");
+}
+my $db = idem_database($node, 'clock');
+
+sub query
+{
+	return $node->safe_psql($db, join(';', @_));
+}
+
+my $lag = q{SELECT lag BETWEEN 0 AND 60 FROM idem_stats() WHERE kind = 'sweep' AND name = 'token'};
+my $expired = q{INSERT INTO idem.token (hash, created_at, expires_at, purpose)
+	SELECT sha256(random()::text::bytea), now(), now() - interval '30 h', 'p' FROM generate_series(1, 1600)};
+
+query('ALTER TABLE idem.token SET (fillfactor = 10, autovacuum_enabled = off)');
+my $now = query('SELECT extract(epoch FROM now())');
+set_clock(86400);
+cmp_ok(query('SELECT extract(epoch FROM now())'), '>', $now + 86000, 'the clock can be set');
+
+# A round that came to its end in the future says nothing of the present, and one that
+# began there does not count.
+query('SELECT idem_sweep()');
+is(query($lag), 't', 'a sweep has come round');
+set_clock(0);
+is(query($lag), '', 'the clock is set back: nobody knows');
+query($expired);
+query('SELECT idem_sweep(900)') foreach 1 .. 3;
+is(query($lag), 't', 'another has come round, in several calls');
+query($expired);
+set_clock(86400);
+query('SELECT idem_sweep(800)');
+set_clock(0);
+query('SELECT idem_sweep(900)');
+is(query($lag), 't', 'a round that began in the future does not count');
+is(query('SELECT count(*) FROM idem.token'), '0', 'what is over is swept by the new clock');
+
+# Hits of a clock that was ahead twice: no day has more than two.
+my $hit = q{SELECT allowed, count FROM idem_window('w', '1 day', max => 2)};
+set_clock(3600);
+is(query($hit), 't|1', 'a hit, an hour ahead');
+set_clock(80000);
+is(query($hit), 't|2', 'another, most of a day ahead');
+set_clock(0);
+is(query($hit), 'f|2', 'the clock is right: both count');
+set_clock(20000);
+is(query($hit), 'f|2', 'five hours later too');
+set_clock(86410);
+is(query($hit), 't|1', 'and no longer than a day');
+
+$node->stop;
+done_testing();
