@@ -336,7 +336,7 @@ EOT
 		'SELECT idem_sweep(10)',
 		"UPDATE idem.token SET expires_at = $expired",
 		'VACUUM FULL idem.token',
-		'SELECT idem_sweep(2000)';
+		'SELECT idem_sweep(2600)';
 	is($node->safe_psql($db, $left), 't', 'some are left');
 	is($node->safe_psql($db, come_round_since($db, 'token', $before)), 'f', 'what was walked was another file');
 
