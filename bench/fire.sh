@@ -3,7 +3,8 @@
 #	  Check and history together, per row of an UPDATE of 300,000 rows at
 #	  fillfactor 50 over no trigger, and the same in plpgsql; idem_fire against a
 #	  checked UPDATE and an INSERT into a history table by hand; idem_fire_many
-#	  against one UPDATE and one INSERT; 100,000 transitions of one row each in
+#	  of few rows against as many idem_fire, and of many against one UPDATE and one
+#	  INSERT; 100,000 transitions of one row each in
 #	  one transaction.
 #
 
@@ -62,6 +63,22 @@ END
 compare 'idem_fire against UPDATE and INSERT' 1 off '>= 1.0' fire_hand fire_idem true
 compare 'idem_fire against UPDATE and INSERT' 4 off '>= 1.0' fire_hand fire_idem true
 compare 'idem_fire against both in one statement' 1 off - fire_cte fire_idem true
+
+# few
+cat >"$work/fire_five.sql" <<-END
+	\\set id random(1, $fire_rows - 4)
+	SELECT outcome FROM generate_series(:id, :id + 4) i, idem_fire('f_fired', i, 'flip');
+END
+cat >"$work/fire_few1.sql" <<-END
+	\\set id random(1, $fire_rows)
+	SELECT outcome FROM idem_fire_many('f_fired', ARRAY[:id], 'flip');
+END
+cat >"$work/fire_few5.sql" <<-END
+	\\set id random(1, $fire_rows - 4)
+	SELECT outcome FROM idem_fire_many('f_fired', ARRAY[:id, :id + 1, :id + 2, :id + 3, :id + 4], 'flip');
+END
+compare 'idem_fire_many of one row against idem_fire' 1 off - fire_idem fire_few1 true
+compare 'idem_fire_many of five rows against five idem_fire' 1 off - fire_five fire_few5 true
 
 # many
 many_time()

@@ -219,11 +219,38 @@ idem_fire_refuse_lost(IdemFire *fire)
 }
 
 /*
- * Writes the row, which is locked.
+ * Locks the row, while connected to SPI.  False if it is not there, or somebody
+ * else has it and is not to be waited for.
  */
-static void
-fire_write(IdemFire *fire, Datum *id, const IdemFireRow *row,
-		   IdemFireVerdict *verdict)
+bool
+idem_fire_lock(IdemFire *fire, Datum *id, IdemFireRow *row)
+{
+	StringInfoData columns;
+
+	initStringInfo(&columns);
+	appendStringInfoString(&columns, "SELECT ");
+	idem_fire_columns(fire, &columns);
+	appendStringInfoString(&columns, " FROM");
+	idem_target_run(idem_target_plan(fire->target, columns.data, "",
+									 psprintf("FOR %sUPDATE OF t%s",
+											  fire->moves ? "" : "NO KEY ",
+											  fire->timed ? " SKIP LOCKED" : ""),
+									 0, NULL),
+					id, NULL);
+	if (SPI_processed == 0)
+		return false;
+	idem_fire_take_row(fire, SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
+					   row);
+	return true;
+}
+
+/*
+ * Writes the row, which is locked.  "id" has room for one value more than the
+ * key has.
+ */
+void
+idem_fire_write(IdemFire *fire, Datum *id, const IdemFireRow *row,
+				IdemFireVerdict *verdict)
 {
 	IdemIntent	intent = {
 		.machine = fire->machine->name,
@@ -278,32 +305,18 @@ fire_write(IdemFire *fire, Datum *id, const IdemFireRow *row,
 }
 
 /*
- * Fires the event for one row, while connected to SPI.  "id" has room for one
- * value more than the key has.
+ * Fires the event for one row, while connected to SPI.  "id" is as above.
  */
 void
 idem_fire_one(IdemFire *fire, Datum *id, IdemFireVerdict *verdict)
 {
-	StringInfoData columns;
 	IdemFireRow row;
 
-	initStringInfo(&columns);
-	appendStringInfoString(&columns, "SELECT ");
-	idem_fire_columns(fire, &columns);
-	appendStringInfoString(&columns, " FROM");
-	idem_target_run(idem_target_plan(fire->target, columns.data, "",
-									 psprintf("FOR %sUPDATE OF t%s",
-											  fire->moves ? "" : "NO KEY ",
-											  fire->timed ? " SKIP LOCKED" : ""),
-									 0, NULL),
-					id, NULL);
-	if (SPI_processed == 0)
+	if (!idem_fire_lock(fire, id, &row))
 	{
 		idem_fire_missing(fire, fire->key, id, verdict);
 		return;
 	}
-	idem_fire_take_row(fire, SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
-					   &row);
 	if ((fire->only_from != NULL &&
 		 (row.state_null ||
 		  strcmp(idem_binding_label(fire->binding, row.state),
@@ -330,7 +343,7 @@ idem_fire_one(IdemFire *fire, Datum *id, IdemFireVerdict *verdict)
 	if (fire->key != NULL &&
 		!idem_fire_spend(fire, fire->key, row.row_key, verdict))
 		return;
-	fire_write(fire, id, &row, verdict);
+	idem_fire_write(fire, id, &row, verdict);
 }
 
 /*

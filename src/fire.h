@@ -87,6 +87,9 @@ extern void idem_fire_prepare(IdemFire *fire, FunctionCallInfo fcinfo,
 extern void idem_fire_choose(IdemFire *fire, const char *machine);
 extern void idem_fire_set_list(IdemFire *fire, int param, StringInfo set,
 							   StringInfo returning);
+extern bool idem_fire_lock(IdemFire *fire, Datum *id, IdemFireRow *row);
+extern void idem_fire_write(IdemFire *fire, Datum *id, const IdemFireRow *row,
+							IdemFireVerdict *verdict);
 extern void idem_fire_one(IdemFire *fire, Datum *id,
 						  IdemFireVerdict *verdict);
 extern void idem_fire_refuse_lost(IdemFire *fire);

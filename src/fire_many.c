@@ -34,6 +34,9 @@
 
 PG_FUNCTION_INFO_V1(idem_fire_many);
 
+/* so many at most are done by plans that are kept */
+#define FEW_ROWS	100
+
 /* a row version that was locked */
 typedef struct Covered
 {
@@ -130,26 +133,29 @@ many_take_ids(Many *many, FunctionCallInfo fcinfo)
 					 errmsg("argument \"ids\" contains a NULL"),
 					 errhidestmt(true)));
 		row->id = elems[i];
-		row->values = palloc(target->nkeys * sizeof(Datum));
+		/* with room for what idem_fire_write() adds */
+		row->values = palloc((target->nkeys + 1) * sizeof(Datum));
 		idem_target_convert(target, elems[i], many->id_type, row->values);
 	}
 }
 
 /*
- * The key columns of some rows as array parameters, and the relation k (k1,
- * ..., n) that is made of them.  In a FROM clause unnest() would take a
- * composite value apart; in a list of columns it does not.
+ * The key columns of some rows and their numbers as array parameters, and the
+ * relation k (k1, ..., n) that is made of them.  In a FROM clause unnest() would
+ * take a composite value apart; in a list of columns it does not.  How many
+ * parameters.
  */
-static void
+static int
 many_bind(Many *many, int *which, int n, Datum *args, Oid *types,
 		  StringInfo from)
 {
 	IdemTarget *target = many->fire.target;
+	Datum	   *numbers = palloc(n * sizeof(Datum));
 
 	appendStringInfoString(from, "(SELECT ");
 	for (int i = 0; i < target->nkeys; i++)
 	{
-		Datum	   *values = palloc(Max(n, 1) * sizeof(Datum));
+		Datum	   *values = palloc(n * sizeof(Datum));
 		int16		len;
 		bool		byval;
 		char		align;
@@ -170,8 +176,15 @@ many_bind(Many *many, int *which, int n, Datum *args, Oid *types,
 		appendStringInfo(from, "pg_catalog.unnest($%d) AS k%d, ", i + 1,
 						 i + 1);
 	}
-	appendStringInfo(from, "pg_catalog.generate_series(1::pg_catalog.int8, %d) AS n) AS k",
-					 n);
+	for (int j = 0; j < n; j++)
+		numbers[j] = Int32GetDatum(j);
+	types[target->nkeys] = INT4ARRAYOID;
+	args[target->nkeys] =
+		PointerGetDatum(construct_array(numbers, n, INT4OID, sizeof(int32),
+										true, TYPALIGN_INT));
+	appendStringInfo(from, "pg_catalog.unnest($%d) AS n) AS k",
+					 target->nkeys + 1);
+	return target->nkeys + 1;
 }
 
 static void
@@ -183,18 +196,34 @@ many_join(const IdemTarget *target, StringInfo buf)
 }
 
 static void
-many_execute(const char *statement, int nargs, Oid *types, Datum *args)
+many_execute(Many *many, const char *statement, int nargs, Oid *types,
+			 Datum *args)
 {
-	SPIPlanPtr	plan = SPI_prepare(statement, nargs, types);
-	int			rc;
+	idem_target_run(idem_target_plan_rows(many->fire.target, statement, nargs,
+										  types, many->n <= FEW_ROWS),
+					args, NULL);
+}
 
-	if (plan == NULL)
-		elog(ERROR, "SPI_prepare failed: %s",
-			 SPI_result_code_string(SPI_result));
-	rc = SPI_execute_plan(plan, args, NULL, false, 0);
-	if (rc < 0)
-		elog(ERROR, "SPI_execute_plan failed: %s", SPI_result_code_string(rc));
-	SPI_freeplan(plan);
+/*
+ * A row that was locked.
+ */
+static void
+many_take(Many *many, ManyRow *row)
+{
+	Covered		version = {.relid = row->row.relid,.tid = row->row.tid};
+	bool		found;
+
+	covered_insert(many->covered, version, &found)->moves = false;
+	if (found)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"ids\" contains an id more than once"),
+				 errhint("An event moves a row once; give each id once."),
+				 idem_fire_errtable(many->fire.target),
+				 errhidestmt(true)));
+	row->verdict.outcome = IDEM_FIRE_APPLIED;
+	row->verdict.has_version = row->row.has_version;
+	row->verdict.version = row->row.version;
 }
 
 /*
@@ -206,8 +235,9 @@ many_lock(Many *many)
 {
 	IdemFire   *fire = &many->fire;
 	IdemTarget *target = fire->target;
-	Datum		args[IDEM_TARGET_MAXKEYS];
-	Oid			types[IDEM_TARGET_MAXKEYS];
+	Datum		args[IDEM_TARGET_MAXKEYS + 1];
+	Oid			types[IDEM_TARGET_MAXKEYS + 1];
+	int			nargs;
 	StringInfoData query;
 	StringInfoData from;
 	SPITupleTable *table;
@@ -215,9 +245,15 @@ many_lock(Many *many)
 	many->covered = covered_create(CurrentMemoryContext, many->n, NULL);
 	for (int i = 0; i < many->n; i++)
 		many->rows[i].verdict.outcome = IDEM_FIRE_MISSING;
+	if (many->n == 1)
+	{
+		if (idem_fire_lock(fire, many->rows[0].values, &many->rows[0].row))
+			many_take(many, &many->rows[0]);
+		return;
+	}
 
 	initStringInfo(&from);
-	many_bind(many, NULL, many->n, args, types, &from);
+	nargs = many_bind(many, NULL, many->n, args, types, &from);
 	initStringInfo(&query);
 	appendStringInfoString(&query, "SELECT k.n, ");
 	idem_fire_columns(fire, &query);
@@ -230,34 +266,20 @@ many_lock(Many *many)
 						 quote_identifier(target->columns[i]));
 	appendStringInfo(&query, " FOR %sUPDATE OF t",
 					 fire->moves ? "" : "NO KEY ");
-	many_execute(query.data, target->nkeys, types, args);
+	many_execute(many, query.data, nargs, types, args);
 
 	table = SPI_tuptable;
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		bool		isnull;
-		int64		n = DatumGetInt64(SPI_getbinval(table->vals[i],
+		int			n = DatumGetInt32(SPI_getbinval(table->vals[i],
 													table->tupdesc, 1,
 													&isnull));
-		ManyRow    *row = &many->rows[n - 1];
-		Covered		version;
-		bool		found;
+		ManyRow    *row = &many->rows[n];
 
 		CHECK_FOR_INTERRUPTS();
 		idem_fire_take_row(fire, table->vals[i], table->tupdesc, 2, &row->row);
-		version.relid = row->row.relid;
-		version.tid = row->row.tid;
-		covered_insert(many->covered, version, &found)->moves = false;
-		if (found)
-			ereport(ERROR,
-					(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-					 errmsg("argument \"ids\" contains an id more than once"),
-					 errhint("An event moves a row once; give each id once."),
-					 idem_fire_errtable(target),
-					 errhidestmt(true)));
-		row->verdict.outcome = IDEM_FIRE_APPLIED;
-		row->verdict.has_version = row->row.has_version;
-		row->verdict.version = row->row.version;
+		many_take(many, row);
 	}
 }
 
@@ -287,22 +309,30 @@ many_write(Many *many, int *which, int n)
 		.covers = many_covers,
 		.arg = many->covered
 	};
-	Datum		args[IDEM_TARGET_MAXKEYS + 1];
-	Oid			types[IDEM_TARGET_MAXKEYS + 1];
+	Datum		args[IDEM_TARGET_MAXKEYS + 2];
+	Oid			types[IDEM_TARGET_MAXKEYS + 2];
+	int			nargs;
 	StringInfoData from;
 	StringInfoData set;
 	StringInfoData returning;
 	StringInfoData query;
 	SPITupleTable *table;
 
+	if (n == 1)
+	{
+		ManyRow    *row = &many->rows[which[0]];
+
+		idem_fire_write(fire, row->values, &row->row, &row->verdict);
+		return;
+	}
 	initStringInfo(&from);
-	many_bind(many, which, n, args, types, &from);
-	types[target->nkeys] = fire->binding->base_type;
-	args[target->nkeys] = idem_binding_value(fire->binding,
-											 many->rows[which[0]].verdict.to);
+	nargs = many_bind(many, which, n, args, types, &from);
+	types[nargs] = fire->binding->base_type;
+	args[nargs++] = idem_binding_value(fire->binding,
+									   many->rows[which[0]].verdict.to);
 	initStringInfo(&set);
 	initStringInfo(&returning);
-	idem_fire_set_list(fire, target->nkeys + 1, &set, &returning);
+	idem_fire_set_list(fire, nargs, &set, &returning);
 	initStringInfo(&query);
 	appendStringInfo(&query, "UPDATE %s%s AS t %s FROM %s WHERE ",
 					 target->only ? "ONLY " : "", target->name, set.data,
@@ -313,7 +343,7 @@ many_write(Many *many, int *which, int n)
 	idem_taken_begin(&intent);
 	PG_TRY();
 	{
-		many_execute(query.data, target->nkeys + 1, types, args);
+		many_execute(many, query.data, nargs, types, args);
 	}
 	PG_FINALLY();
 	{
@@ -328,9 +358,9 @@ many_write(Many *many, int *which, int n)
 	{
 		HeapTuple	tuple = table->vals[i];
 		bool		isnull;
-		int64		k = DatumGetInt64(SPI_getbinval(tuple, table->tupdesc, 1,
+		int			k = DatumGetInt32(SPI_getbinval(tuple, table->tupdesc, 1,
 													&isnull));
-		ManyRow    *row = &many->rows[which[k - 1]];
+		ManyRow    *row = &many->rows[which[k]];
 		Datum		value = SPI_getbinval(tuple, table->tupdesc, 2, &isnull);
 
 		row->verdict.to = isnull ? NULL :

@@ -32,6 +32,7 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "optimizer/cost.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -59,8 +60,8 @@ typedef struct TargetSlot
 typedef struct TargetPlan
 {
 	char	   *text;
-	int			nextra;
-	Oid		   *extra_types;
+	int			nparams;
+	Oid		   *types;
 	SPIPlanPtr	plan;
 } TargetPlan;
 
@@ -369,24 +370,59 @@ target_check_plan(const IdemTarget *target, SPIPlanPtr plan)
 }
 
 static SPIPlanPtr
-target_prepare(IdemTarget *target, const char *text, int nextra,
-			   const Oid *extra_types, bool keep)
+target_prepare(const IdemTarget *target, const char *text, int nparams,
+			   const Oid *types, int options)
 {
-	int			nparams = target->nkeys + nextra;
-	Oid		   *types = palloc(nparams * sizeof(Oid));
-	SPIPlanPtr	plan;
+	SPIPlanPtr	plan = SPI_prepare_cursor(text, nparams, (Oid *) types,
+										  options);
 
-	memcpy(types, target->types, target->nkeys * sizeof(Oid));
-	if (nextra > 0)
-		memcpy(types + target->nkeys, extra_types, nextra * sizeof(Oid));
-	plan = SPI_prepare(text, nparams, types);
 	if (plan == NULL)
-		elog(ERROR, "SPI_prepare failed: %s",
+		elog(ERROR, "SPI_prepare_cursor failed: %s",
 			 SPI_result_code_string(SPI_result));
 	target_check_plan(target, plan);
-	if (keep)
-		SPI_keepplan(plan);
 	return plan;
+}
+
+/*
+ * The statement's plan, kept from the first time on as far as there is room.
+ */
+static TargetPlan *
+target_keep(IdemTarget *target, const char *text, int nparams,
+			const Oid *types, int options)
+{
+	ListCell   *lc;
+	TargetPlan *kept;
+	MemoryContext caller;
+
+	foreach(lc, target->plans)
+	{
+		kept = (TargetPlan *) lfirst(lc);
+		if (strcmp(kept->text, text) == 0 && kept->nparams == nparams &&
+			memcmp(kept->types, types, nparams * sizeof(Oid)) == 0)
+			return kept;
+	}
+	if (list_length(target->plans) >= MAX_PLANS)
+	{
+		kept = palloc0(sizeof(TargetPlan));
+		kept->plan = target_prepare(target, text, nparams, types, options);
+		return kept;
+	}
+
+	caller = MemoryContextSwitchTo(target->context);
+	kept = palloc0(sizeof(TargetPlan));
+	kept->text = pstrdup(text);
+	kept->nparams = nparams;
+	kept->types = palloc(nparams * sizeof(Oid));
+	memcpy(kept->types, types, nparams * sizeof(Oid));
+	MemoryContextSwitchTo(caller);
+
+	kept->plan = target_prepare(target, text, nparams, types, options);
+	SPI_keepplan(kept->plan);
+
+	caller = MemoryContextSwitchTo(target->context);
+	target->plans = lappend(target->plans, kept);
+	MemoryContextSwitchTo(caller);
+	return kept;
 }
 
 /*
@@ -398,45 +434,71 @@ SPIPlanPtr
 idem_target_plan(IdemTarget *target, const char *head, const char *middle,
 				 const char *tail, int nextra, const Oid *extra_types)
 {
-	ListCell   *lc;
-	char	   *text;
-	TargetPlan *kept;
-	MemoryContext caller;
-	SPIPlanPtr	plan;
+	int			nparams = target->nkeys + nextra;
+	Oid		   *types = palloc(nparams * sizeof(Oid));
 
-	text = psprintf("%s %s%s AS t %s WHERE %s %s", head,
-					target->only ? "ONLY " : "", target->name, middle,
-					target->condition, tail);
-
-	foreach(lc, target->plans)
-	{
-		kept = (TargetPlan *) lfirst(lc);
-		if (strcmp(kept->text, text) == 0 && kept->nextra == nextra &&
-			(nextra == 0 || memcmp(kept->extra_types, extra_types,
-								   nextra * sizeof(Oid)) == 0))
-			return kept->plan;
-	}
-	if (list_length(target->plans) >= MAX_PLANS)
-		return target_prepare(target, text, nextra, extra_types, false);
-
-	caller = MemoryContextSwitchTo(target->context);
-	kept = palloc0(sizeof(TargetPlan));
-	kept->text = pstrdup(text);
-	kept->nextra = nextra;
+	memcpy(types, target->types, target->nkeys * sizeof(Oid));
 	if (nextra > 0)
+		memcpy(types + target->nkeys, extra_types, nextra * sizeof(Oid));
+	return target_keep(target,
+					   psprintf("%s %s%s AS t %s WHERE %s %s", head,
+								target->only ? "ONLY " : "", target->name,
+								middle, target->condition, tail),
+					   nparams, types, 0)->plan;
+}
+
+/*
+ * Plans a kept statement that names rows by their keys: so that it goes from the
+ * keys, in their order, to the rows by the primary key's index, however small the
+ * table is now.  A plan that reads it from end to end would last until statistics
+ * are gathered, for as large as it may have become.
+ */
+static void
+target_plan_by_index(SPIPlanPtr plan)
+{
+	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
+	bool		seqscan = enable_seqscan;
+	bool		hashjoin = enable_hashjoin;
+	bool		mergejoin = enable_mergejoin;
+
+	if (source->is_valid && source->gplan != NULL && source->gplan->is_valid)
+		return;
+	PG_TRY();
 	{
-		kept->extra_types = palloc(nextra * sizeof(Oid));
-		memcpy(kept->extra_types, extra_types, nextra * sizeof(Oid));
+		CachedPlan *planned;
+
+		enable_seqscan = enable_hashjoin = enable_mergejoin = false;
+		planned = SPI_plan_get_cached_plan(plan);
+		if (planned != NULL)
+			ReleaseCachedPlan(planned, CurrentResourceOwner);
 	}
-	MemoryContextSwitchTo(caller);
+	PG_FINALLY();
+	{
+		enable_seqscan = seqscan;
+		enable_hashjoin = hashjoin;
+		enable_mergejoin = mergejoin;
+	}
+	PG_END_TRY();
+}
 
-	plan = kept->plan = target_prepare(target, text, nextra, extra_types,
-									   true);
+/*
+ * A statement about several rows, while connected to SPI, whose text the caller
+ * has made in the same way.  Many are worth a plan for their very number; for
+ * "few" there is one that is kept.
+ */
+SPIPlanPtr
+idem_target_plan_rows(IdemTarget *target, const char *text, int nparams,
+					  const Oid *types, bool few)
+{
+	TargetPlan *kept;
 
-	caller = MemoryContextSwitchTo(target->context);
-	target->plans = lappend(target->plans, kept);
-	MemoryContextSwitchTo(caller);
-	return plan;
+	if (!few)
+		return target_prepare(target, text, nparams, types, 0);
+	kept = target_keep(target, text, nparams, types,
+					   CURSOR_OPT_GENERIC_PLAN);
+	if (kept->text != NULL)
+		target_plan_by_index(kept->plan);
+	return kept->plan;
 }
 
 /*

@@ -75,6 +75,9 @@ extern struct _SPI_plan *idem_target_plan(IdemTarget *target,
 										  const char *middle,
 										  const char *tail, int nextra,
 										  const Oid *extra_types);
+extern struct _SPI_plan *idem_target_plan_rows(IdemTarget *target,
+											   const char *text, int nparams,
+											   const Oid *types, bool few);
 extern void idem_target_run(struct _SPI_plan *plan, Datum *values,
 							const char *nulls);
 
