@@ -187,12 +187,20 @@ many_bind(Many *many, int *which, int n, Datum *args, Oid *types,
 	return target->nkeys + 1;
 }
 
+/*
+ * The keys of t and k are equal.  For few rows in a way that is of use for the
+ * index alone (idem_sql_plan_by_index), so that these go through k in its order.
+ */
 static void
-many_join(const IdemTarget *target, StringInfo buf)
+many_join(const Many *many, StringInfo buf)
 {
+	const IdemTarget *target = many->fire.target;
+
 	for (int i = 0; i < target->nkeys; i++)
-		appendStringInfo(buf, "%s%s %s k.k%d", i > 0 ? " AND " : "",
-						 target->operands[i], target->operators[i], i + 1);
+		appendStringInfo(buf, many->n <= FEW_ROWS ?
+						 "%s%s %s ANY (ARRAY[k.k%d])" : "%s%s %s k.k%d",
+						 i > 0 ? " AND " : "", target->operands[i],
+						 target->operators[i], i + 1);
 }
 
 static void
@@ -259,11 +267,16 @@ many_lock(Many *many)
 	idem_fire_columns(fire, &query);
 	appendStringInfo(&query, " FROM %s JOIN %s%s AS t ON ", from.data,
 					 target->only ? "ONLY " : "", target->name);
-	many_join(target, &query);
+	many_join(many, &query);
+	/* by something that no index has, which might be read from end to end */
 	appendStringInfoString(&query, " ORDER BY ");
 	for (int i = 0; i < target->nkeys; i++)
-		appendStringInfo(&query, "%st.%s", i > 0 ? ", " : "",
-						 quote_identifier(target->columns[i]));
+	{
+		const char *column = quote_identifier(target->columns[i]);
+
+		appendStringInfo(&query, "%sCOALESCE(t.%s, t.%s)", i > 0 ? ", " : "",
+						 column, column);
+	}
 	appendStringInfo(&query, " FOR %sUPDATE OF t",
 					 fire->moves ? "" : "NO KEY ");
 	many_execute(many, query.data, nargs, types, args);
@@ -337,7 +350,7 @@ many_write(Many *many, int *which, int n)
 	appendStringInfo(&query, "UPDATE %s%s AS t %s FROM %s WHERE ",
 					 target->only ? "ONLY " : "", target->name, set.data,
 					 from.data);
-	many_join(target, &query);
+	many_join(many, &query);
 	appendStringInfo(&query, " RETURNING k.n, %s", returning.data);
 
 	idem_taken_begin(&intent);

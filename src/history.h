@@ -40,6 +40,7 @@ extern void idem_history_add(IdemHistoryWriter *writer,
 extern bool idem_history_is_full(const IdemHistoryWriter *writer);
 extern void idem_history_number(IdemHistoryWriter *writer);
 extern void idem_history_pass(IdemHistoryWriter *writer, int64 row_hash);
+extern void idem_history_pass_writing(Oid trigger, int64 row_hash);
 extern void idem_history_flush(IdemHistoryWriter *writer);
 extern void idem_history_close(IdemHistoryWriter *writer);
 

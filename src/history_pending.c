@@ -157,6 +157,7 @@ idem_history_precede(Oid trigger, int64 row_hash)
 	int			nestlevel = GetCurrentTransactionNestLevel();
 	Pending    *pending;
 
+	idem_history_pass_writing(trigger, row_hash);
 	if (pendings == NULL)
 		return;
 	pending = pending_find(trigger, InvalidOid, nestlevel);
@@ -184,6 +185,7 @@ idem_history_pend(Relation rel, const IdemBinding *binding, uint64 statement,
 		pending_close(pending);
 		pending = NULL;
 	}
+	idem_history_pass_writing(binding->trigger, row->row_hash);
 	pending_pass_outer(binding->trigger, row->row_hash, nestlevel);
 	if (pending == NULL)
 		pending = pending_open(rel, binding, statement, nestlevel);

@@ -46,6 +46,9 @@
 /* the first, one in the midst and those at the end, with what is before them */
 #define NUMBERS_BYTES	(7 * NUMBER_ALIGN)
 
+/* whose rows are being written, while triggers on idem.history fire */
+static IdemHistoryWriter *writing = NULL;
+
 /*
  * How long a value of variable length is in a row, at most.
  */
@@ -350,6 +353,20 @@ idem_history_pass(IdemHistoryWriter *writer, int64 row_hash)
 	}
 }
 
+/*
+ * A trigger on idem.history moves the row on, whose last step is being written.
+ */
+void
+idem_history_pass_writing(Oid trigger, int64 row_hash)
+{
+	for (IdemHistoryWriter *writer = writing; writer != NULL;
+		 writer = writer->outer)
+	{
+		if (writer->binding->trigger == trigger)
+			idem_history_pass(writer, row_hash);
+	}
+}
+
 static void
 history_set_timers(IdemHistoryWriter *writer)
 {
@@ -382,7 +399,17 @@ idem_history_flush(IdemHistoryWriter *writer)
 		return;
 	idem_history_number(writer);
 	caller = MemoryContextSwitchTo(writer->rows_context);
-	idem_history_insert(writer);
+	writer->outer = writing;
+	PG_TRY();
+	{
+		writing = writer;
+		idem_history_insert(writer);
+	}
+	PG_FINALLY();
+	{
+		writing = writer->outer;
+	}
+	PG_END_TRY();
 	if (writer->timed)
 		history_set_timers(writer);
 	MemoryContextSwitchTo(caller);

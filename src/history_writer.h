@@ -76,6 +76,7 @@ struct IdemHistoryWriter
 	bool		goes_on;		/* more than a batch has come */
 	TupleTableSlot **slots;
 	int			nslots;			/* that were made */
+	struct IdemHistoryWriter *outer;	/* whose rows are being written, too */
 };
 
 /* history_insert.c */

@@ -121,6 +121,10 @@ extern IdemStoreResult idem_heap_delete(IdemStore *store, const IdemRow *old,
 /* store_sql.c */
 extern struct _SPI_plan *idem_sql_keep_plan(const char *statement, int nparams,
 											const Oid *types);
+extern struct _SPI_plan *idem_sql_keep_generic_plan(const char *statement,
+													int nparams,
+													const Oid *types);
+extern void idem_sql_plan_by_index(struct _SPI_plan *plan);
 extern bool idem_sql_read(IdemStore *store, text *scope, text *key,
 						  IdemRow *row);
 extern bool idem_sql_snapshot_sees(IdemStore *store, const IdemRow *row);

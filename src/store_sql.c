@@ -24,9 +24,11 @@
 #include "access/xact.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "optimizer/cost.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
+#include "utils/plancache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -105,19 +107,71 @@ static const struct
 /* how often 40001 is taken for a stale read before it is passed on */
 #define MAX_STALE_READS		10
 
+static SPIPlanPtr
+sql_keep(const char *statement, int nparams, const Oid *types, int options)
+{
+	SPIPlanPtr	plan = SPI_prepare_cursor(statement, nparams, (Oid *) types,
+										  options);
+
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare_cursor failed: %s",
+			 SPI_result_code_string(SPI_result));
+	SPI_keepplan(plan);
+	return plan;
+}
+
 /*
  * A plan that is kept for the session, made while connected to SPI.
  */
 SPIPlanPtr
 idem_sql_keep_plan(const char *statement, int nparams, const Oid *types)
 {
-	SPIPlanPtr	plan = SPI_prepare(statement, nparams, (Oid *) types);
+	return sql_keep(statement, nparams, types, 0);
+}
 
-	if (plan == NULL)
-		elog(ERROR, "SPI_prepare failed: %s",
-			 SPI_result_code_string(SPI_result));
-	SPI_keepplan(plan);
-	return plan;
+/*
+ * The same for idem_sql_plan_by_index().
+ */
+SPIPlanPtr
+idem_sql_keep_generic_plan(const char *statement, int nparams,
+						   const Oid *types)
+{
+	return sql_keep(statement, nparams, types, CURSOR_OPT_GENERIC_PLAN);
+}
+
+/*
+ * Before a statement runs whose generic plan is kept: where it has to be planned,
+ * so that it finds rows by index.  What is best for a table that is empty now
+ * would read it from end to end until statistics are gathered, however large it
+ * has become.  A join has to be written as "column = ANY (ARRAY[value])": that is
+ * of use for the index, and not for a merge of two orders, for which all of an
+ * index would be read.  The plan's locks are taken here, hence it stays valid until
+ * it runs, and these settings are those of its planning alone.
+ */
+void
+idem_sql_plan_by_index(SPIPlanPtr plan)
+{
+	bool		indexscan = enable_indexscan;
+	bool		bitmapscan = enable_bitmapscan;
+	bool		seqscan = enable_seqscan;
+
+	PG_TRY();
+	{
+		CachedPlan *planned;
+
+		enable_indexscan = true;
+		enable_bitmapscan = enable_seqscan = false;
+		planned = SPI_plan_get_cached_plan(plan);
+		if (planned != NULL)
+			ReleaseCachedPlan(planned, CurrentResourceOwner);
+	}
+	PG_FINALLY();
+	{
+		enable_indexscan = indexscan;
+		enable_bitmapscan = bitmapscan;
+		enable_seqscan = seqscan;
+	}
+	PG_END_TRY();
 }
 
 static SPIPlanPtr

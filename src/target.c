@@ -32,7 +32,6 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
-#include "optimizer/cost.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -448,40 +447,6 @@ idem_target_plan(IdemTarget *target, const char *head, const char *middle,
 }
 
 /*
- * Plans a kept statement that names rows by their keys: so that it goes from the
- * keys, in their order, to the rows by the primary key's index, however small the
- * table is now.  A plan that reads it from end to end would last until statistics
- * are gathered, for as large as it may have become.
- */
-static void
-target_plan_by_index(SPIPlanPtr plan)
-{
-	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
-	bool		seqscan = enable_seqscan;
-	bool		hashjoin = enable_hashjoin;
-	bool		mergejoin = enable_mergejoin;
-
-	if (source->is_valid && source->gplan != NULL && source->gplan->is_valid)
-		return;
-	PG_TRY();
-	{
-		CachedPlan *planned;
-
-		enable_seqscan = enable_hashjoin = enable_mergejoin = false;
-		planned = SPI_plan_get_cached_plan(plan);
-		if (planned != NULL)
-			ReleaseCachedPlan(planned, CurrentResourceOwner);
-	}
-	PG_FINALLY();
-	{
-		enable_seqscan = seqscan;
-		enable_hashjoin = hashjoin;
-		enable_mergejoin = mergejoin;
-	}
-	PG_END_TRY();
-}
-
-/*
  * A statement about several rows, while connected to SPI, whose text the caller
  * has made in the same way.  Many are worth a plan for their very number; for
  * "few" there is one that is kept.
@@ -497,7 +462,7 @@ idem_target_plan_rows(IdemTarget *target, const char *text, int nparams,
 	kept = target_keep(target, text, nparams, types,
 					   CURSOR_OPT_GENERIC_PLAN);
 	if (kept->text != NULL)
-		target_plan_by_index(kept->plan);
+		idem_sql_plan_by_index(kept->plan);
 	return kept->plan;
 }
 

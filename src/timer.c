@@ -15,8 +15,9 @@
  * neither writers nor other tickers wait for the end of a batch, deadlock with it,
  * or fail with 40001 because of it.
  *
- * Written as the owner of idem.timer.  Locks: a row's timers, after the row,
- * those only that can be had at once.
+ * Written as the owner of idem.timer, by plans that find rows by index however
+ * empty it was when they were made.  Locks: a row's timers, after the row, those
+ * only that can be had at once.
  */
 #include "postgres.h"
 
@@ -57,7 +58,7 @@ struct IdemTimers
 static const char find_statement[] =
 "SELECT t.ctid FROM idem.timer AS t,"
 " ROWS FROM (pg_catalog.unnest($4), pg_catalog.unnest($5)) AS k (hash, row_key)"
-" WHERE t.row_hash OPERATOR(pg_catalog.=) k.hash"
+" WHERE t.row_hash OPERATOR(pg_catalog.=) ANY (ARRAY[k.hash])"
 " AND t.row_key OPERATOR(pg_catalog.=) k.row_key"
 " AND t.table_schema OPERATOR(pg_catalog.=) $1"
 " AND t.table_name OPERATOR(pg_catalog.=) $2"
@@ -261,7 +262,8 @@ idem_timers_execute(SPIPlanPtr *plan, const char *statement, int nargs,
 
 	idem_catalog_become(idem_catalog_owner(IDEM_REL_TIMER), &saved);
 	if (*plan == NULL)
-		*plan = idem_sql_keep_plan(statement, nargs, types);
+		*plan = idem_sql_keep_generic_plan(statement, nargs, types);
+	idem_sql_plan_by_index(*plan);
 	rc = SPI_execute_plan(*plan, args, NULL, false, 0);
 	idem_catalog_restore(&saved);
 	if (rc < 0)
@@ -288,7 +290,9 @@ timers_find(IdemTimers *timers)
 }
 
 /*
- * Deletes what was found, but not those that somebody else is at.
+ * Deletes what was found, but not those that somebody else is at: a DELETE cannot
+ * skip them.  The table is idem's own, and nobody's triggers on it are promised
+ * to fire.
  */
 static void
 timers_delete(SPITupleTable *found)

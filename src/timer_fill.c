@@ -96,7 +96,7 @@ static const char forget_statement[] =
 " pg_catalog.unnest($11)) AS k (hash, whole_key, row_key, state, event, after)"
 
 #define BATCH_TIMER \
-"t.row_hash OPERATOR(pg_catalog.=) k.hash" \
+"t.row_hash OPERATOR(pg_catalog.=) ANY (ARRAY[k.hash])" \
 " AND t.row_key OPERATOR(pg_catalog.=) k.whole_key" \
 " AND t.event OPERATOR(pg_catalog.=) k.event" \
 " AND t.state OPERATOR(pg_catalog.=) k.state" \

@@ -244,6 +244,34 @@ SELECT * FROM ti_timer WHERE table_name ~ 'ti_(key|part)';
 DROP TABLE ti_key;
 DROP FUNCTION ti_on;
 
+-- a trigger on the history moves rows on while they are written: their timers are
+-- those of the last state, also of one whose move is undone
+CREATE TABLE ti_on (id int PRIMARY KEY, state text NOT NULL DEFAULT 'draft', n int DEFAULT 1);
+CREATE TABLE ti_on_part (LIKE ti_on INCLUDING ALL) PARTITION BY RANGE (id);
+CREATE TABLE ti_on_part_1 PARTITION OF ti_on_part DEFAULT;
+SELECT idem_attach('ti', 'ti_on', 'state', history => true), idem_attach('ti', 'ti_on_part', 'state', history => true);
+CREATE FUNCTION ti_on() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE format('UPDATE %I SET state = ''done'' WHERE id = $1', NEW.table_name) USING (NEW.row_key ->> 'id')::int;
+	IF NEW.row_key @> '{"id": 2}' THEN
+		RAISE division_by_zero;
+	END IF;
+	RETURN NULL;
+EXCEPTION WHEN division_by_zero THEN
+	RETURN NULL;
+END $$;
+CREATE TRIGGER ti_on AFTER INSERT ON idem.history FOR EACH ROW
+	WHEN (NEW.table_name ~ 'ti_on' AND NEW.to_state = 'pending' AND NEW.row_key < '{"id": 4}') EXECUTE FUNCTION ti_on();
+INSERT INTO ti_on SELECT generate_series(1, 4);
+INSERT INTO ti_on_part SELECT generate_series(1, 4);
+UPDATE ti_on SET state = 'pending';
+UPDATE ti_on_part SET state = 'pending';
+SELECT * FROM ti_on ORDER BY id;
+SELECT * FROM ti_timer WHERE table_name ~ 'ti_on';
+DROP TRIGGER ti_on ON idem.history;
+DROP TABLE ti_on, ti_on_part;
+DROP FUNCTION ti_on;
+
 DROP VIEW ti_timer;
 DROP TABLE ti_t, ti_p;
 DROP FUNCTION ti_pass, ti_who;
