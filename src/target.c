@@ -58,7 +58,7 @@ typedef struct TargetSlot
 
 typedef struct TargetPlan
 {
-	char	   *text;
+	char	   *sql;
 	int			nparams;
 	Oid		   *types;
 	SPIPlanPtr	plan;
@@ -396,7 +396,7 @@ target_keep(IdemTarget *target, const char *text, int nparams,
 	foreach(lc, target->plans)
 	{
 		kept = (TargetPlan *) lfirst(lc);
-		if (strcmp(kept->text, text) == 0 && kept->nparams == nparams &&
+		if (strcmp(kept->sql, text) == 0 && kept->nparams == nparams &&
 			memcmp(kept->types, types, nparams * sizeof(Oid)) == 0)
 			return kept;
 	}
@@ -409,7 +409,7 @@ target_keep(IdemTarget *target, const char *text, int nparams,
 
 	caller = MemoryContextSwitchTo(target->context);
 	kept = palloc0(sizeof(TargetPlan));
-	kept->text = pstrdup(text);
+	kept->sql = pstrdup(text);
 	kept->nparams = nparams;
 	kept->types = palloc(nparams * sizeof(Oid));
 	memcpy(kept->types, types, nparams * sizeof(Oid));
@@ -461,7 +461,7 @@ idem_target_plan_rows(IdemTarget *target, const char *text, int nparams,
 		return target_prepare(target, text, nparams, types, 0);
 	kept = target_keep(target, text, nparams, types,
 					   CURSOR_OPT_GENERIC_PLAN);
-	if (kept->text != NULL)
+	if (kept->sql != NULL)
 		idem_sql_plan_by_index(kept->plan);
 	return kept->plan;
 }
