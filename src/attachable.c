@@ -104,7 +104,7 @@ idem_attachable_history(Relation rel)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" has no primary key",
 						RelationGetRelationName(rel)),
-				 errdetail("A history names rows by their primary key."),
+				 errdetail("A history names rows by their primary key; a deferrable one does not name them at every moment."),
 				 errhint("Add one, or attach without history."),
 				 errtable(rel)));
 }

@@ -151,6 +151,7 @@ idem_decision_keep(Oid trigger, ItemPointer tid, const IdemDecision * decision)
 		heap_freetuple(kept->decision.image);
 	kept->nestlevel = GetCurrentTransactionNestLevel();
 	kept->decision.to = decision->to;
+	kept->decision.named = decision->named;
 	kept->decision.stays = decision->stays;
 	kept->decision.event = idem_decision_event(decision->event);
 	kept->decision.image = decision->image != NULL ?

@@ -13,6 +13,7 @@ typedef struct IdemDecision
 	int			from;			/* state */
 	int			to;
 	const char *event;			/* NULL: it passed without a rule */
+	bool		named;			/* the write named the column */
 	bool		stays;			/* in its state: there is nothing but the
 								 * image */
 	HeapTuple	image;			/* the new row as it was decided on, or NULL */

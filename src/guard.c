@@ -148,7 +148,9 @@ guard_before_update(IdemGuardCall * call, TriggerData *trigdata)
 	bool		moves_on;
 
 	moves_on = idem_guard_decide(call, &old_tuple->t_self, trigdata->tg_trigslot,
-								 trigdata->tg_newslot, trigdata->tg_updatedcols,
+								 trigdata->tg_newslot,
+								 bms_is_member(binding->column - FirstLowInvalidHeapAttributeNumber,
+											   trigdata->tg_updatedcols),
 								 &decision, &intent);
 	if (call->by_row)
 	{

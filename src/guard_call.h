@@ -40,7 +40,7 @@ extern const char *idem_guard_name(IdemGuardCall * call, int state,
 extern bool idem_guard_decide(IdemGuardCall * call, ItemPointer tid,
 							  TupleTableSlot *old_slot,
 							  TupleTableSlot *new_slot,
-							  const Bitmapset *named, IdemDecision * decision,
+							  bool named, IdemDecision * decision,
 							  const IdemIntent **intent);
 extern bool idem_guard_prove(IdemGuardCall * call, ItemPointer tid,
 							 const IdemDecision * kept,

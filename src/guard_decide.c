@@ -150,7 +150,7 @@ guard_refuse_insert(IdemGuardCall * call, const char *label)
  */
 bool
 idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slot,
-				  TupleTableSlot *new_slot, const Bitmapset *named,
+				  TupleTableSlot *new_slot, bool named,
 				  IdemDecision * decision, const IdemIntent **intent)
 {
 	IdemJudge  *judge = call->judge;
@@ -170,6 +170,7 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 	decision->from = from;
 	decision->to = to;
 	decision->event = NULL;
+	decision->named = named;
 	decision->image = NULL;
 
 	if (same && from == IDEM_STATE_UNKNOWN)
@@ -190,9 +191,7 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 							  state->name, state->name, NULL, NULL);
 			return false;
 		}
-		if (state->self == IDEM_SELF_NOOP ||
-			!bms_is_member(binding->column - FirstLowInvalidHeapAttributeNumber,
-						   named))
+		if (state->self == IDEM_SELF_NOOP || !named)
 			return false;
 		if (idem_judge_is_exempt(judge))
 			return false;
@@ -332,7 +331,8 @@ idem_guard_prove(IdemGuardCall * call, ItemPointer tid, const IdemDecision * kep
 			return true;
 		}
 	}
-	return idem_guard_decide(call, tid, old_slot, new_slot, NULL, decision, intent);
+	return idem_guard_decide(call, tid, old_slot, new_slot,
+							 kept != NULL && kept->named, decision, intent);
 }
 
 /*

@@ -93,6 +93,7 @@ idem_guard_proof_note(IdemGuardCall * call, Relation rel, ItemPointer tid,
 
 		note->decided = true;
 		note->decision.to = decision->to;
+		note->decision.named = decision->named;
 		note->decision.image = heap_copytuple(new_tuple);
 		MemoryContextSwitchTo(former);
 	}

@@ -95,6 +95,7 @@ history_describe(History *history, TupleTableSlot *slot, const char *event,
 	row->event = event;
 	history_key_values(history->whole_key, slot, values);
 	idem_history_name(history->key, history->whole_key, values, row);
+	row->left_hash = row->row_hash;
 	if (history->has_version)
 	{
 		bool		isnull;
@@ -198,7 +199,7 @@ history_step(IdemTaken *taken, TriggerData *trigdata,
 	history_describe_timers(history, trigdata->tg_trigslot, trigdata->tg_newslot,
 							&row);
 	idem_writing_reserve(taken->holder, RelationGetRelid(trigdata->tg_relation),
-						 binding, row.row_hash);
+						 binding, row.left_hash);
 	idem_history_pend(trigdata->tg_relation, binding, taken->serial, &row);
 }
 
@@ -243,9 +244,9 @@ history_record(History *history, MemoryContext statement, Relation rel,
 {
 	const IdemBinding *binding = history->binding;
 
-	idem_history_precede(binding->trigger, row->row_hash);
+	idem_history_precede(binding->trigger, row->left_hash);
 	idem_writing_reserve(statement, RelationGetRelid(rel), binding,
-						 row->row_hash);
+						 row->left_hash);
 	row->passed = idem_writing_reserved(statement, binding, row->row_hash,
 										&row->seq, &row->at);
 	if (!row->passed)

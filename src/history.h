@@ -18,7 +18,7 @@ typedef struct IdemHistoryRow
 	Jsonb	   *whole_key;		/* with the state column, if that is in it */
 	Jsonb	   *left_key;		/* the whole one that it had; NULL: the same,
 								 * or not asked */
-	int64		left_hash;
+	int64		left_hash;		/* by which steps before this one know it */
 	const char *event;
 	const char *from;
 	const char *to;

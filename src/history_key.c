@@ -73,7 +73,7 @@ idem_history_find_key(Relation rel, const IdemBinding *binding)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" has no primary key",
 						RelationGetRelationName(rel)),
-				 errdetail("Machine \"%s\" is attached with history, which names rows by it.",
+				 errdetail("Machine \"%s\" is attached with history, which names rows by it; a deferrable one does not.",
 						   binding->machine),
 				 errhint("Add a primary key, or detach the machine."),
 				 errtable(rel)));

@@ -185,8 +185,8 @@ idem_history_pend(Relation rel, const IdemBinding *binding, uint64 statement,
 		pending_close(pending);
 		pending = NULL;
 	}
-	idem_history_pass_writing(binding->trigger, row->row_hash);
-	pending_pass_outer(binding->trigger, row->row_hash, nestlevel);
+	idem_history_pass_writing(binding->trigger, row->left_hash);
+	pending_pass_outer(binding->trigger, row->left_hash, nestlevel);
 	if (pending == NULL)
 		pending = pending_open(rel, binding, statement, nestlevel);
 	idem_history_add(pending->writer, row);

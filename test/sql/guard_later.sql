@@ -130,6 +130,45 @@ DROP FUNCTION gl_write, gl_count;
 DELETE FROM idem.machine WHERE name = 'glr';
 DROP ROLE regress_idem_gl_clerk, regress_idem_gl_nobody;
 
+-- a transition of a state to itself is one also where the row is another by then
+SELECT idem_define('gls', E'stateDiagram-v2\n [*] --> c\n c --> c : again [new.v <> 5]\n note right of c : reenter');
+CREATE FUNCTION gl_touch() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	new.touched := coalesce(new.touched, 0) + 1;
+	IF new.v = 4 THEN new.v := 5; END IF;
+	RETURN new;
+END$$;
+CREATE TABLE gl_self (id int PRIMARY KEY, state text, v int, touched int);
+CREATE TRIGGER "~~touch" BEFORE UPDATE ON gl_self FOR EACH ROW EXECUTE FUNCTION gl_touch();
+CREATE TABLE gl_bare (LIKE gl_self);
+CREATE TRIGGER "~~touch" BEFORE UPDATE ON gl_bare FOR EACH ROW EXECUTE FUNCTION gl_touch();
+CREATE TABLE gl_part (id int, state text, v int, touched int, k int, PRIMARY KEY (id, k)) PARTITION BY LIST (k);
+CREATE TABLE gl_part1 PARTITION OF gl_part FOR VALUES IN (1);
+CREATE TABLE gl_part2 PARTITION OF gl_part FOR VALUES IN (2);
+CREATE TRIGGER touch BEFORE INSERT OR UPDATE ON gl_part FOR EACH ROW EXECUTE FUNCTION gl_touch();
+SELECT idem_attach('gls', 'gl_self', 'state', history => true), idem_attach('gls', 'gl_bare', 'state'),
+	idem_attach('gls', 'gl_part', 'state', history => true);
+INSERT INTO gl_self VALUES (1, 'c', 0);
+INSERT INTO gl_bare VALUES (1, 'c', 0);
+INSERT INTO gl_part VALUES (1, 'c', 0, 0, 1);
+UPDATE gl_self SET state = 'c', v = 1;
+UPDATE gl_self SET v = 2;
+UPDATE gl_self SET state = 'c', v = 4;
+SELECT outcome FROM idem_try_fire('gl_self', 1, 'again');
+UPDATE gl_bare SET state = 'c', v = 1;
+UPDATE gl_bare SET v = 4;
+UPDATE gl_bare SET state = 'c', v = 4;
+UPDATE gl_part SET state = 'c', k = 2;
+UPDATE gl_part SET k = 1;
+UPDATE gl_part SET state = 'c', k = 2, v = 4;
+SELECT table_name, event, from_state, to_state FROM idem.history WHERE machine = 'gls' ORDER BY seq;
+DROP TABLE gl_self, gl_bare, gl_part;
+DROP FUNCTION gl_touch;
+ALTER TABLE idem.history DISABLE TRIGGER protected_row;
+DELETE FROM idem.history WHERE machine = 'gls';
+ALTER TABLE idem.history ENABLE TRIGGER protected_row;
+DELETE FROM idem.machine WHERE name = 'gls';
+
 DROP TABLE gl_t, gl_parent;
 DROP FUNCTION gl_later, gl_again, gl_insert;
 DELETE FROM idem.state WHERE machine = 'gl';

@@ -112,7 +112,39 @@ TABLE tk_timer;
 DELETE FROM idem.timer WHERE machine = 'tk';
 SET ROLE regress_idem_timer_key;
 DELETE FROM tk_plain;
+-- ... by a trigger that fires before the history's, with the state too
+CREATE FUNCTION tk_before() RETURNS trigger LANGUAGE plpgsql AS
+	$$BEGIN UPDATE tk_plain SET id = id + 100, s = CASE NEW.id WHEN 1 THEN s ELSE 'c' END WHERE id = NEW.id AND id < 100; RETURN NULL; END$$;
+INSERT INTO tk_plain VALUES (1, 'a'), (2, 'a'), (3, 'a');
+CREATE TRIGGER " before" AFTER UPDATE ON tk_plain FOR EACH ROW WHEN (NEW.id < 3) EXECUTE FUNCTION tk_before();
+UPDATE tk_plain SET s = 'b';
+SELECT id, s FROM tk_plain ORDER BY id;
+RESET ROLE;
+TABLE tk_timer;
+DELETE FROM idem.timer WHERE machine = 'tk';
+SET ROLE regress_idem_timer_key;
+DELETE FROM tk_plain;
+DROP TRIGGER " before" ON tk_plain;
 DROP TRIGGER by_row ON tk_plain;
+-- ... with the state too, by a function
+CREATE FUNCTION tk_on(id int) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	IF id = 2 THEN
+		BEGIN
+			UPDATE tk_plain AS t SET id = 100, s = 'a' WHERE t.id = 1;
+		EXCEPTION WHEN division_by_zero THEN
+			NULL;
+		END;
+	END IF;
+	RETURN true;
+END$$;
+INSERT INTO tk_plain VALUES (1, 'a'), (2, 'a');
+UPDATE tk_plain SET s = 'b' WHERE tk_on(id);
+RESET ROLE;
+TABLE tk_timer;
+DELETE FROM idem.timer WHERE machine = 'tk';
+SET ROLE regress_idem_timer_key;
+DELETE FROM tk_plain;
 -- and to rows that it has inserted
 CREATE FUNCTION tk_rename() RETURNS trigger LANGUAGE plpgsql AS
 	'BEGIN UPDATE tk_plain SET id = id + 100 WHERE id < 100; RETURN NULL; END';
@@ -212,7 +244,7 @@ DROP TABLE tk_name;
 
 RESET ROLE;
 DROP VIEW tk_timer, tk_history;
-DROP FUNCTION tk_pass, tk_inside, tk_nothing, tk_rename;
+DROP FUNCTION tk_pass, tk_inside, tk_nothing, tk_rename, tk_before, tk_on;
 ALTER TABLE idem.history DISABLE TRIGGER protected_row;
 DELETE FROM idem.history WHERE machine = 'tk';
 ALTER TABLE idem.history ENABLE TRIGGER protected_row;
