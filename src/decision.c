@@ -33,7 +33,6 @@ typedef struct Decision
 {
 	DecisionKey key;
 	char		status;			/* simplehash's own */
-	int			nestlevel;		/* of subtransactions */
 	IdemDecision decision;
 }			Decision;
 
@@ -135,6 +134,7 @@ void
 idem_decision_keep(Oid trigger, ItemPointer tid, const IdemDecision * decision)
 {
 	MemoryContext caller = MemoryContextSwitchTo(TopTransactionContext);
+	int			nestlevel = GetCurrentTransactionNestLevel();
 	DecisionKey key;
 	Decision   *kept;
 	bool		found;
@@ -149,15 +149,14 @@ idem_decision_keep(Oid trigger, ItemPointer tid, const IdemDecision * decision)
 	kept = decision_insert(decisions, key, &found);
 	if (found && kept->decision.image != NULL)
 		heap_freetuple(kept->decision.image);
-	kept->nestlevel = GetCurrentTransactionNestLevel();
 	kept->decision.to = decision->to;
 	kept->decision.named = decision->named;
 	kept->decision.stays = decision->stays;
 	kept->decision.event = idem_decision_event(decision->event);
 	kept->decision.image = decision->image != NULL ?
 		heap_copytuple(decision->image) : NULL;
-	if (kept->nestlevel > 1)
-		decision_note_inner(&key, kept->nestlevel);
+	if (nestlevel > 1)
+		decision_note_inner(&key, nestlevel);
 	MemoryContextSwitchTo(caller);
 }
 
@@ -231,7 +230,7 @@ decision_subtransaction_ends(SubXactEvent event, SubTransactionId mine,
 		{
 			Decision   *kept = decision_lookup(decisions, inner[i].key);
 
-			if (kept == NULL || kept->nestlevel < level)
+			if (kept == NULL)
 				continue;
 			if (kept->decision.image != NULL)
 				heap_freetuple(kept->decision.image);

@@ -93,18 +93,14 @@ pending_find(Oid trigger, Oid relid, int nestlevel)
 }
 
 /*
- * The same in the midst of a statement.
+ * The same in the midst of a statement.  What others record meanwhile is written
+ * by the triggers after their statements.
  */
 static void
 pending_flush(Pending *pending)
 {
-	Pending    *other;
-
 	pending_unlink(pending);
 	idem_history_flush(pending->writer);
-	while ((other = pending_find(pending->trigger, InvalidOid,
-								 pending->nestlevel)) != NULL)
-		pending_close(other);
 	pending->next = pendings;
 	pendings = pending;
 }

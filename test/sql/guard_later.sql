@@ -124,6 +124,33 @@ INSERT INTO gl_role VALUES (3, 'a', 0);
 SELECT gl_write(3);
 \set VERBOSITY default
 SELECT * FROM gl_role;
+-- ... nor can they do more at the end than they could when the row was written
+CREATE FUNCTION gl_write_too() RETURNS int LANGUAGE sql AS
+	'UPDATE gl_up SET state = ''b'' WHERE id = 4; SELECT 1';
+CREATE OR REPLACE FUNCTION gl_become() RETURNS bool LANGUAGE plpgsql AS $$
+BEGIN
+	IF current_setting('gl.at_the_end', true) = 'yes' THEN
+		PERFORM pg_catalog.set_config('role', 'none', true);
+		RAISE WARNING 'this is %', CURRENT_USER;
+	END IF;
+	RETURN true;
+END$$;
+GRANT CREATE ON SCHEMA public TO regress_idem_gl_clerk;
+SET ROLE regress_idem_gl_clerk;
+CREATE MATERIALIZED VIEW gl_view AS SELECT public.gl_write_too();
+RESET ROLE;
+INSERT INTO gl_role VALUES (4, 'a', 0);
+\set VERBOSITY terse
+BEGIN;
+SET LOCAL ROLE regress_idem_gl_clerk;
+REFRESH MATERIALIZED VIEW gl_view;
+SET LOCAL gl.at_the_end = 'yes';
+COMMIT;
+\set VERBOSITY default
+SELECT * FROM gl_role;
+DROP MATERIALIZED VIEW gl_view;
+DROP FUNCTION gl_write_too;
+REVOKE CREATE ON SCHEMA public FROM regress_idem_gl_clerk;
 DROP FUNCTION gl_become;
 DROP TABLE gl_role, gl_up;
 DROP FUNCTION gl_write, gl_count;

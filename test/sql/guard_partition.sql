@@ -122,6 +122,29 @@ UPDATE gp_two SET k = 1, s1 = 'approved' WHERE id = 2;
 SELECT * FROM gp_two ORDER BY id;
 SELECT row_key, event, from_state, to_state FROM idem.history WHERE table_name = 'gp_two' ORDER BY seq;
 
+-- rows of partitions of different layouts go round, all at once, past a trigger on inserts
+CREATE TABLE gp_ring (id int, state text, k int, x text, v int DEFAULT 1, PRIMARY KEY (id, k)) PARTITION BY LIST (k);
+CREATE TABLE gp_ring1 PARTITION OF gp_ring FOR VALUES IN (1);
+CREATE TABLE gp_ring2 (k int NOT NULL, v int, x text, gone int, state text, id int NOT NULL);
+ALTER TABLE gp_ring2 DROP gone;
+ALTER TABLE gp_ring ATTACH PARTITION gp_ring2 FOR VALUES IN (2);
+CREATE TABLE gp_ring3 (x text, state text, id int NOT NULL, v int, k int NOT NULL);
+ALTER TABLE gp_ring ATTACH PARTITION gp_ring3 FOR VALUES IN (3);
+SELECT idem_attach('gp', 'gp_ring', 'state', history => true);
+CREATE FUNCTION gp_same() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN new.x := new.x || '.'; RETURN new; END$$;
+CREATE TRIGGER same BEFORE INSERT ON gp_ring FOR EACH ROW EXECUTE FUNCTION gp_same();
+INSERT INTO gp_ring VALUES (1, 'draft', 1, 'p'), (2, 'draft', 1, 'q'), (3, 'draft', 2, 'r'), (4, 'draft', 3, 't');
+UPDATE gp_ring SET k = k % 3 + 1;
+UPDATE gp_ring SET k = k % 3 + 1, state = CASE WHEN id > 2 THEN 'pending' ELSE state END;
+BEGIN;
+UPDATE gp_ring SET k = k % 3 + 1, id = id + 10 WHERE id IN (1, 3);
+UPDATE gp_ring SET k = k % 3 + 1, id = id + 10, state = 'approved', x = x || '!' WHERE id IN (4, 13);
+COMMIT;
+SELECT tableoid::regclass, * FROM gp_ring ORDER BY id;
+SELECT row_key, event, from_state, to_state FROM idem.history WHERE table_name = 'gp_ring' ORDER BY (row_key ->> 'id')::int, seq;
+DROP TABLE gp_ring;
+DROP FUNCTION gp_same;
+
 -- while a partition is being detached concurrently it has no ancestors
 UPDATE pg_inherits SET inhdetachpending = true WHERE inhrelid = 'gp_two2'::regclass;
 \c -

@@ -215,8 +215,25 @@ CREATE TRIGGER reason BEFORE UPDATE ON hw_set FOR EACH ROW EXECUTE FUNCTION hw_r
 INSERT INTO hw_set SELECT i, 'a', 'r' || i FROM generate_series(1, 3) AS i;
 UPDATE hw_set SET s = 'b';
 SELECT row_key, event, actor, context FROM idem.history WHERE table_name = 'hw_set' ORDER BY seq;
+-- ... and so is who writes it
+CREATE ROLE regress_idem_hw_r1;
+CREATE ROLE regress_idem_hw_r2;
+CREATE FUNCTION hw_role() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM set_config('role', new.reason, true);
+	RETURN new;
+END$$;
+DROP TRIGGER reason ON hw_set;
+CREATE TRIGGER reason BEFORE UPDATE ON hw_set FOR EACH ROW EXECUTE FUNCTION hw_role();
+UPDATE hw_set SET reason = 'none';
+BEGIN;
+UPDATE hw_set SET s = 'c', reason = 'regress_idem_hw_r' || id % 2 + 1;
+RESET ROLE;
+COMMIT;
+SELECT row_key, role_name FROM idem.history WHERE table_name = 'hw_set' AND event = 'e2' ORDER BY seq;
 DROP TABLE hw_set;
-DROP FUNCTION hw_reason;
+DROP FUNCTION hw_reason, hw_role;
+DROP ROLE regress_idem_hw_r1, regress_idem_hw_r2;
 
 -- a trigger on the history moves rows on while the statement goes on
 CREATE TABLE hw_on (id int PRIMARY KEY, s text NOT NULL DEFAULT 'a');
@@ -252,6 +269,49 @@ BEGIN
 END $$;
 INSERT INTO hw_on (id) VALUES (1213);
 ROLLBACK;
+-- or a CHECK
+BEGIN;
+ALTER TABLE idem.history ADD CHECK (actor IS DISTINCT FROM 'eve');
+INSERT INTO hw_on (id) VALUES (1214);
+SET LOCAL idem.actor = 'eve';
+INSERT INTO hw_on (id) VALUES (1215);
+ROLLBACK;
+-- or an index, whichever columns it is of
+BEGIN;
+CREATE INDEX hw_by_actor ON idem.history (actor);
+CREATE INDEX hw_by_place ON idem.history (row_hash, table_name);
+SET LOCAL idem.actor = 'zoe';
+INSERT INTO hw_on (id) VALUES (1216), (1217);
+SET LOCAL enable_seqscan = off;
+SELECT count(*) FROM idem.history WHERE actor = 'zoe';
+SELECT count(*) FROM idem.history WHERE row_hash = 1217 AND table_name = 'hw_on';
+ROLLBACK;
+BEGIN;
+ALTER TABLE idem.history DISABLE TRIGGER protected_row;
+DELETE FROM idem.history;
+CREATE UNIQUE INDEX hw_once ON idem.history (row_hash);
+INSERT INTO hw_on (id) VALUES (1218);
+UPDATE hw_on SET s = 'b' WHERE id = 1218;
+ROLLBACK;
+-- what it moves on, a function of the statement moves on again
+CREATE TABLE hw_again (id int PRIMARY KEY, s text NOT NULL DEFAULT 'a');
+SELECT idem_attach('hw', 'hw_again', 's', history => true);
+INSERT INTO hw_again SELECT i FROM generate_series(1, 700) AS i;
+CREATE FUNCTION hw_again() RETURNS trigger LANGUAGE plpgsql AS
+	$$ BEGIN UPDATE hw_again SET s = 'b' WHERE id = 700; RETURN NULL; END $$;
+CREATE FUNCTION hw_once_more(id int) RETURNS bool LANGUAGE plpgsql AS $$
+BEGIN
+	IF id = 600 THEN UPDATE hw_again AS h SET s = 'c' WHERE h.id = 700; END IF;
+	RETURN true;
+END $$;
+CREATE TRIGGER hw_again AFTER INSERT ON idem.history FOR EACH ROW
+	WHEN (NEW.table_name = 'hw_again' AND NEW.row_hash = 5) EXECUTE FUNCTION hw_again();
+UPDATE hw_again SET s = 'b' WHERE id <= 610 AND hw_once_more(id);
+DROP TRIGGER hw_again ON idem.history;
+SELECT event, from_state, to_state FROM idem_history('hw_again', 700);
+SELECT state, event FROM idem.timer WHERE table_name = 'hw_again' AND row_key = '{"id": 700}';
+DROP TABLE hw_again;
+DROP FUNCTION hw_again, hw_once_more;
 \set VERBOSITY default
 -- what was not written takes no memory
 CREATE FUNCTION hw_fails() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE division_by_zero; END';

@@ -217,6 +217,29 @@ SELECT idem_detach('fi_parent', 'state');
 RESET ROLE;
 SELECT table_name, row_key, event FROM fi_timer WHERE table_name IN ('fi_parent', 'fi_child');
 
+-- sooner: neither what has failed, nor what is due, which the call is at
+SET ROLE regress_idem_fill_owner;
+SELECT idem_define('fi3', E'stateDiagram-v2\n[*] --> a\na --> b : go [new.id < 3] after 2 h');
+CREATE TABLE fi_sooner (id int PRIMARY KEY, state text);
+SELECT idem_attach('fi3', 'fi_sooner', 'state', history => true);
+INSERT INTO fi_sooner VALUES (1, 'a'), (2, 'a'), (3, 'a');
+SELECT idem_define('fi3', E'stateDiagram-v2\n[*] --> a\na --> b : go [new.id < 3] after 1 h');
+RESET ROLE;
+UPDATE idem.timer SET tries = 2 WHERE table_name = 'fi_sooner' AND row_key = '{"id": 2}';
+UPDATE idem.timer SET since = clock_timestamp() - interval '2 h', due = clock_timestamp() WHERE table_name = 'fi_sooner' AND row_key = '{"id": 3}';
+SELECT row_key, event, outcome FROM idem_tick();
+SELECT row_key, due - since > interval '90 min' AS long, tries FROM idem.timer WHERE table_name = 'fi_sooner' ORDER BY row_key;
+DROP TABLE fi_sooner;
+-- partitions have no note of their own
+SET ROLE regress_idem_fill_owner;
+CREATE TABLE fi_parts (id int PRIMARY KEY, state text) PARTITION BY RANGE (id);
+CREATE TABLE fi_parts1 PARTITION OF fi_parts FOR VALUES FROM (0) TO (9);
+INSERT INTO fi_parts VALUES (1, 'a');
+SELECT idem_attach('fi3', 'fi_parts', 'state', history => true);
+RESET ROLE;
+SELECT table_name, row_key, event FROM fi_timer WHERE table_name ~ 'fi_parts';
+DROP TABLE fi_parts;
+
 DROP VIEW fi_timer;
 DROP FUNCTION fi_pass;
 DROP TABLE fi_none, fi_t, fi_bad, fi_plain, fi_type, fi_p, fi_parent, fi_child;
