@@ -257,6 +257,11 @@ direct_take_version(IdemDirect *table, const ItemPointerData *place,
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	found = direct_see_version(table, &tid, root, buffer, tuple, all_dead);
+	if (found)
+	{
+		table->xmax = HeapTupleHeaderGetRawXmax(tuple->t_data);
+		table->infomask = tuple->t_data->t_infomask;
+	}
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 	if (!found)
 	{

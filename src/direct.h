@@ -49,6 +49,8 @@ typedef struct IdemDirect
 	TransactionId pending;		/* inserts this key right now, if valid */
 	uint32		pending_token;	/* and is not even sure of it, if not 0 */
 	ItemPointerData place;		/* of the version last read or written */
+	TransactionId xmax;			/* of the one last read, and what it is, in */
+	uint16		infomask;		/* one look: a locker changes both */
 	OffsetNumber root;			/* and where on that page the index says so */
 	Buffer		place_buffer;	/* that page was in this one, if not invalid */
 } IdemDirect;

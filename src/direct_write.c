@@ -86,6 +86,7 @@ direct_form_slot(IdemDirect *table, Datum *values, bool *nulls)
 					 errmsg("null value in column \"%s\" of relation \"%s\" violates not-null constraint",
 							NameStr(TupleDescAttr(desc, i)->attname),
 							RelationGetRelationName(table->rel)),
+					 errhidestmt(true),
 					 errtablecol(table->rel, i + 1)));
 	}
 	if (table->write_slot == NULL)

@@ -304,7 +304,8 @@ launcher_start(Visited * entry, TimestampTz now)
 		return true;
 	}
 
-	if (now - entry->warnings_since >= USECS_PER_HOUR)
+	if (now - entry->warnings_since >= USECS_PER_HOUR ||
+		now < entry->warnings_since)
 	{
 		entry->warnings_since = now;
 		entry->warnings = MAX_WARNINGS;

@@ -113,8 +113,6 @@ leases_unpack(HeapTuple tuple, const Datum *values, const bool *nulls,
 	lease->released = DatumGetBool(values[COL_RELEASED]);
 	lease->tid = tuple->t_self;
 	lease->xmin = HeapTupleHeaderGetXmin(tuple->t_data);
-	lease->xmax = HeapTupleHeaderGetRawXmax(tuple->t_data);
-	lease->infomask = tuple->t_data->t_infomask;
 }
 
 static void
@@ -164,6 +162,8 @@ idem_leases_read(IdemLeases *leases, text *name, bool sure, IdemLease *lease)
 		idem_direct_note(&leases->direct, &hints, hash);
 	}
 	leases_unpack(tuple, values, nulls, lease);
+	lease->xmax = leases->direct.xmax;
+	lease->infomask = leases->direct.infomask;
 	lease->writer = leases->direct.dirty.xmax;
 	lease->ended = ended;
 	return true;

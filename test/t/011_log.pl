@@ -124,6 +124,14 @@ EOT
 
 			is(errcode($node, $db, "BEGIN; ALTER TABLE idem.$table ADD COLUMN more int; SELECT $call"), '55000', "altered: $call");
 		}
+		foreach my $case (
+			[ 'token', 'subject', q{idem_token_issue('SECRET-x')} ],
+			$db =~ /sql/ ? () : [ 'key', 'fingerprint', q{idem_claim('SECRET-x')} ])
+		{
+			my ($table, $column, $call) = @$case;
+
+			is(errcode($node, $db, "BEGIN; ALTER TABLE idem.$table ALTER $column SET NOT NULL; SELECT $call"), '23502', "not null: $call");
+		}
 		unlike(slurp_file($node->logfile, $offset), qr/SECRET/, 'nothing of it in the log');
 		$offset = -s $node->logfile;
 

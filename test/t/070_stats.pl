@@ -343,12 +343,12 @@ EOT
 	# A sweep beside another begins where that began.
 	$begin->();
 	$before = caught_up($db, 'token');
-	$node->safe_psql($db, $issue->(1600, $expired));
+	$node->safe_psql($db, $issue->(3200, $expired));
 	my $other = session($node, $db);
 	ask($other, 'BEGIN; SELECT count(*) FROM idem_sweep(1)');
-	$node->safe_psql($db, $_) foreach 'SELECT pg_sleep(0.05)', 'SELECT idem_sweep(700)', 'SELECT idem_sweep(700)';
+	$node->safe_psql($db, $_) foreach 'SELECT pg_sleep(0.05)', ('SELECT idem_sweep(700)') x 3;
 	is($node->safe_psql($db, $left), 't', 'some are left');
-	is($node->safe_psql($db, come_round_since($db, 'token', $before)), 'f', 'two sweeps beside another are no round');
+	is($node->safe_psql($db, come_round_since($db, 'token', $before)), 'f', 'sweeps beside another are no round');
 	ask($other, 'ROLLBACK');
 
 	# One that is cancelled runs no longer, also where the error was caught.

@@ -83,5 +83,19 @@ is(query($hit), 'f|2', 'five hours later too');
 set_clock(86410);
 is(query($hit), 't|1', 'and no longer than a day');
 
+# Ten warnings an hour are logged; an hour of the future is none.
+query(q{CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'poisoned'; END $$},
+	'CREATE TRIGGER poison BEFORE DELETE ON idem.token FOR EACH ROW EXECUTE FUNCTION poison()',
+	q{INSERT INTO idem.token (hash, created_at, expires_at, purpose) VALUES (sha256('poison'), now(), now() - interval '30 h', 'p')});
+set_clock(5 * 86400);
+my $offset = -s $node->logfile;
+$node->append_conf('postgresql.conf', "idem.databases = 'clock'\nidem.naptime = 1\n");
+$node->reload;
+$node->wait_for_log(qr/WARNING:  an expired row of table "idem.token"/, $offset);
+$offset = -s $node->logfile;
+set_clock(4 * 86400);
+$node->wait_for_log(qr/(?s:WARNING:  an expired row.*){10}/, $offset);
+pass('warnings after the clock was set back');
+
 $node->stop;
 done_testing();
