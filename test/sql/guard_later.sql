@@ -111,13 +111,14 @@ ALTER TABLE gl_up ALTER v TYPE bigint;
 COMMIT;
 SELECT * FROM gl_role ORDER BY id;
 -- the guards of who wrote cannot become who commits
+ALTER TABLE gl_up ALTER v TYPE int;
 CREATE FUNCTION gl_become() RETURNS bool LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM pg_catalog.set_config('role', 'none', true);
 	RAISE WARNING 'this is %', CURRENT_USER;
 	RETURN true;
 END$$;
-SELECT idem_define('glr', E'stateDiagram-v2\n [*] --> a\n a --> b : e1 [public.gl_become()]');
+SELECT idem_define('glr', E'stateDiagram-v2\n [*] --> a\n a --> b : e1 [new.v = 0 OR public.gl_become()]');
 DELETE FROM gl_role;
 INSERT INTO gl_role VALUES (3, 'a', 0);
 \set VERBOSITY terse
