@@ -127,7 +127,7 @@ SELECT gl_write(3);
 SELECT * FROM gl_role;
 -- ... nor can they do more at the end than they could when the row was written
 CREATE FUNCTION gl_write_too() RETURNS int LANGUAGE sql AS
-	'UPDATE gl_up SET state = ''b'' WHERE id = 4; SELECT 1';
+	'UPDATE public.gl_up SET state = ''b'' WHERE id = 4; SELECT 1';
 CREATE OR REPLACE FUNCTION gl_become() RETURNS bool LANGUAGE plpgsql AS $$
 BEGIN
 	IF current_setting('gl.at_the_end', true) = 'yes' THEN
