@@ -154,6 +154,30 @@ is(($node->psql('postgres', 'ALTER DATABASE slow RENAME TO slower'))[0], 0, 'a d
 $node->safe_psql('postgres', q{DO $$ BEGIN
 	EXECUTE format('ALTER DATABASE %I ALLOW_CONNECTIONS false', (SELECT datname FROM pg_database WHERE datname LIKE 'slow%')); END $$});
 
+# A batch that ran out of time is not the last one, however few timers there are; and
+# those that are left are not told to be done.
+setting('idem.naptime', '3600');
+idem_database($node, 'slowish');
+$node->safe_psql('slowish', <<'EOT');
+GRANT CREATE ON SCHEMA public TO regress_idem_owner;
+SELECT idem_grant('regress_idem_owner', 'operator');
+SET ROLE regress_idem_owner;
+CREATE FUNCTION slowly() RETURNS bool LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN true; END $$;
+SELECT idem_define('slow', E'stateDiagram-v2\n[*] --> open\nopen --> stale : expire [slowly()] after 1 ms\nstale --> [*]\n');
+CREATE TABLE slow (id int PRIMARY KEY, state text NOT NULL DEFAULT 'open');
+SELECT idem_attach('slow', 'slow', 'state', history => true);
+INSERT INTO slow SELECT i FROM generate_series(1, 20) AS i;
+EOT
+$node->reload;
+ok($node->poll_query_until('slowish', q{SELECT count(*) >= 10 FROM slow WHERE state = 'stale'}), 'half of the slow ones');
+is($node->safe_psql('slowish', <<'EOT'), 't', 'the lag tells of the others');
+SELECT extract(epoch FROM clock_timestamp() - min(due)) < coalesce((SELECT lag FROM idem_stats() WHERE kind = 'tick'), 'infinity') + 1
+	OR min(due) IS NULL FROM idem.timer
+EOT
+ok($node->poll_query_until('slowish', q{SELECT count(*) = 20 FROM slow WHERE state = 'stale'}), 'and all of them');
+$node->safe_psql('postgres', 'DROP DATABASE slowish WITH (FORCE)');
+setting('idem.naptime', '1');
+
 # The installation is looked for again and again, not complained of.
 is(workers() <= 2, 1, 'no more workers than allowed');
 $node->safe_psql('T wo', 'DROP EXTENSION idem CASCADE');
