@@ -74,6 +74,9 @@ $$;
 
 -- Registry: 20_fingerprint, 30_registry, 40_call, 45_once_table
 
+COMMENT ON FUNCTION idem_wrap(pg_catalog.regprocedure, pg_catalog.text) IS
+'Makes a typed twin of a function, owned by the caller: the key is its first parameter, the others and the result are the original''s, and a repeated key returns the first result. name: of the twin, in the function''s schema unless qualified, of a built-in function in the current schema; NULL: the function''s name and "_once". Returns the twin. Errors: ID400 function cannot be wrapped, 42501 no CREATE on the schema, 42723 name taken, 3F000 no current schema. Warns of defaults that are not constant: a retry has to pass them.';
+
 
 -- Machines: 50_machine, 51_guard, 52_history, 53_fire, 54_timer
 

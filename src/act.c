@@ -106,6 +106,9 @@ act_report_not_run(const IdemRow *row)
 			break;
 	}
 	act_report(detail,
+			   idem_row_state(row) != IDEM_IN_PROGRESS &&
+			   !row->nulls[IDEM_COL_FENCE] ?
+			   "Work, and end the claim, only where idem_claim() returned run = true; to repeat a verb that ended it, pass its fence." :
 			   "Work, and end the claim, only where idem_claim() returned run = true.");
 }
 
@@ -247,26 +250,49 @@ act_check_in_progress(const IdemAct *act, const IdemRow *row)
 }
 
 static void
-act_check_size(const IdemScope *scope, Size size, const char *what)
+act_check_size(const IdemScope *scope, Size size, const char *argument)
 {
 	if (size > scope->max_response)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_MISUSE),
-				 errmsg("argument \"%s\" is larger than the scope allows", what),
+				 errmsg("argument \"%s\" is larger than the scope allows",
+						argument),
 				 errdetail("It has %zu bytes; at most %d are allowed.",
 						   size, scope->max_response),
 				 errhint("Store a reference instead, or raise column \"max_response\" of table \"idem.scope\"."),
 				 errhidestmt(true)));
 }
 
+/*
+ * The same of what a function returned, as JSON or as typed text.
+ */
+static void
+act_check_result(const IdemAct *act, const IdemScope *scope, text *result,
+				 const char *form)
+{
+	if (result != NULL && VARSIZE_ANY_EXHDR(result) > scope->max_response)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("result of function %s is larger than the scope allows",
+						text_to_cstring(act->function)),
+				 errdetail("It has %zu bytes as %s; at most %d are allowed.",
+						   (Size) VARSIZE_ANY_EXHDR(result), form,
+						   scope->max_response),
+				 errhint("Return a reference instead, or raise column \"max_response\" of table \"idem.scope\"."),
+				 errhidestmt(true)));
+}
+
 static void
 act_check_response(const IdemAct *act, const IdemScope *scope)
 {
-	if (act->response != NULL)
+	if (act->function != NULL)
+	{
+		act_check_result(act, scope, act->response, "JSON");
+		act_check_result(act, scope, act->result, "typed text");
+	}
+	else if (act->response != NULL)
 		act_check_size(scope, VARSIZE_ANY_EXHDR(act->response),
 					   act->verb == IDEM_COMPLETE ? "response" : "error");
-	if (act->result != NULL)
-		act_check_size(scope, VARSIZE_ANY_EXHDR(act->result), "result");
 }
 
 static void

@@ -27,6 +27,7 @@
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "binding.h"
@@ -311,18 +312,22 @@ attach_check_partitions(Relation root)
 }
 
 /*
- * How many keys are in the scope that the table will have.  That takes long in
- * a large registry, so that it is asked before the table is locked; whoever may
- * not attach it is told so after that.
+ * How many keys are in the scope that the table will have, which is returned.
+ * That takes long in a large registry, so that it is asked before the table is
+ * locked; whoever may not attach it is told so after that: NULL, not counted.
  */
-static int64
-attach_count_former_keys(Oid relid, text *given)
+static char *
+attach_count_former_keys(Oid relid, text *given, int64 *former_keys)
 {
+	char	   *scope;
+
 	idem_once_watch(relid);
 	if (get_rel_name(relid) == NULL ||
 		!IDEM_OWNS_RELATION(relid, GetUserId()))
-		return 0;
-	return idem_once_count_keys(cstring_to_text(attach_scope(relid, given)));
+		return NULL;
+	scope = attach_scope(relid, given);
+	*former_keys = idem_once_count_keys(cstring_to_text(scope));
+	return scope;
 }
 
 /*
@@ -336,7 +341,8 @@ idem_attach_once(PG_FUNCTION_ARGS)
 	char	   *when;
 	char	   *scope;
 	char	   *schema;
-	int64		former_keys;
+	char	   *counted;
+	int64		former_keys = 0;
 
 	if (PG_ARGISNULL(0))
 		attach_report_missing("table_name");
@@ -345,16 +351,28 @@ idem_attach_once(PG_FUNCTION_ARGS)
 	idem_require_writable("idem_attach_once()");
 
 	relid = PG_GETARG_OID(0);
-	former_keys = attach_count_former_keys(relid, IDEM_ARG_TEXT(2));
+	counted = attach_count_former_keys(relid, IDEM_ARG_TEXT(2), &former_keys);
 	rel = attach_open(relid);
 	attach_check_table(rel);
 	when = attach_when_clause(rel, PG_GETARG_ARRAYTYPE_P(1));
 	scope = attach_scope(relid, IDEM_ARG_TEXT(2));
 	schema = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
 	idem_catalog_check_idle(rel, ATTACH_LOCK, "idem_attach_once()");
-	/* it may have been attached meanwhile, and its rows be gone again */
-	if (idem_once_watched_changed())
+
+	/*
+	 * It may have been attached meanwhile, and its rows be gone again; or it,
+	 * or its schema, have another name.
+	 */
+	if (counted == NULL || strcmp(counted, scope) != 0 ||
+		idem_once_watched_changed())
 		former_keys = idem_once_count_keys(cstring_to_text(scope));
+
+	/*
+	 * A partition whose detaching began while we waited gets no triggers, and
+	 * must not be listed below either: CREATE TRIGGER does not look with the
+	 * statement's snapshot, but with one like this.
+	 */
+	PushActiveSnapshot(GetTransactionSnapshot());
 	attach_create_triggers(rel, schema, when, scope,
 						   attach_ttl(IDEM_ARG_INTERVAL(3)));
 	CommandCounterIncrement();
@@ -362,6 +380,7 @@ idem_attach_once(PG_FUNCTION_ARGS)
 	idem_once_import(rel, former_keys);
 	relation_close(rel, NoLock);
 	idem_trigger_warn_of_owners(relid);
+	PopActiveSnapshot();
 	PG_RETURN_BOOL(true);
 }
 

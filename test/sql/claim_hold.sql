@@ -109,6 +109,14 @@ SELECT idem_release('sess2');
 SELECT outcome, attempt FROM idem_lookup('sess2');
 SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();
 
+-- its end is repeated by its fence: the lock has ended with it
+SELECT fence FROM idem_claim('sess5', hold => 'session') \gset
+SELECT idem_complete('sess5', 'done');
+\set VERBOSITY default
+SELECT idem_complete('sess5', 'done');
+\set VERBOSITY sqlstate
+SELECT idem_complete('sess5', 'done', fence => :fence);
+
 -- the application's advisory locks do not meet it
 SELECT fence FROM idem_claim('sess3', hold => 'session') \gset
 SELECT pg_try_advisory_lock(:fence), pg_try_advisory_lock(0, :fence);

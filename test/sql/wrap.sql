@@ -178,9 +178,25 @@ SELECT idem_wrap('plain_once(text)');
 SELECT idem_wrap('idem_child(text,text,text)', 'regress_wrap.child_once');
 SELECT child_once('25', 'k', 'n') = idem_child('k', 'n') AS same;
 SELECT idem_wrap('pg_catalog.repeat(text,int)', 'regress_wrap.repeat_once');
+SET search_path = '';
+SELECT public.idem_wrap('pg_catalog.lower(text)');
+SET search_path = regress_wrap, public;
+SELECT idem_wrap('lower(text)');
 SELECT repeat_once('26', 'ab', 2), repeat_once('26', 'ab', 2);
 SELECT length(repeat_once('27', 'ab', 500000)), md5(repeat_once('27', 'ab', 500000)) = md5(repeat('ab', 500000)) AS same;
 SELECT repeat_once('28', 'ab', 1000000);
+-- where the typed text is larger than the JSON
+RESET ROLE;
+INSERT INTO idem.scope (name, max_response) VALUES ('regress_wrap_small', 8);
+SET ROLE regress_idem_wrapper;
+CREATE FUNCTION bounds() RETURNS int[] LANGUAGE sql AS $$SELECT '[5:6]={1,2}'::int[]$$;
+SELECT idem_wrap('bounds()');
+SET idem.scope = 'regress_wrap_small';
+SELECT idem_call('28', 'bounds()');
+\set VERBOSITY default
+SELECT bounds_once('28b');
+\set VERBOSITY terse
+RESET idem.scope;
 
 -- called by hand, the function behind twins checks everything again
 SELECT * FROM idem_twin('null_plain(int)', '29', 1) AS t (r int);
@@ -203,4 +219,5 @@ DROP SCHEMA regress_wrap CASCADE;
 SELECT idem_revoke('regress_idem_wrapper');
 REVOKE ALL ON SCHEMA public FROM regress_idem_wrapper;
 DROP ROLE regress_idem_wrapper;
+DELETE FROM idem.scope WHERE name = 'regress_wrap_small';
 DELETE FROM idem.key;
