@@ -8,11 +8,14 @@
  * it belongs to.
  *
  * A decision is found by the trigger that made it, which is one relation's and
- * one binding's, and by the position of the row version that is replaced.
- * Nobody replaces a version twice, unless the first time was rolled back, and
- * decisions of a subtransaction that fails go with it.  The one for a row that
- * a later trigger suppressed stays, until the next one for the row takes its
- * place.
+ * one binding's, by the position of the row version that is replaced, and by the
+ * command that replaces it: the guard has that before the update from the
+ * snapshot that its statement runs under, and after it from the row.  Nobody
+ * replaces a version twice, unless the first time was rolled back, and decisions
+ * of a subtransaction that fails go with it.  So one for an update that a later
+ * trigger suppressed is found by no other command, be it inside of the update or
+ * after it; within its command all name the same columns, and who finds it
+ * compares the row.
  */
 #include "postgres.h"
 
@@ -27,6 +30,7 @@ typedef struct DecisionKey
 {
 	Oid			trigger;
 	ItemPointerData tid;
+	CommandId	command;
 }			DecisionKey;
 
 typedef struct Decision
@@ -43,6 +47,7 @@ decision_hash_key(DecisionKey key)
 
 	h ^= ItemPointerGetBlockNumberNoCheck(&key.tid) * 0x9E3779B1u;
 	h ^= ItemPointerGetOffsetNumberNoCheck(&key.tid) * 0x85EBCA6Bu;
+	h += key.command * 0x165667B1u;
 	h ^= h >> 15;
 	return h * 0xC2B2AE35u;
 }
@@ -50,7 +55,19 @@ decision_hash_key(DecisionKey key)
 static inline bool
 decision_same_key(DecisionKey a, DecisionKey b)
 {
-	return a.trigger == b.trigger && ItemPointerEquals(&a.tid, &b.tid);
+	return a.trigger == b.trigger && a.command == b.command &&
+		ItemPointerEquals(&a.tid, &b.tid);
+}
+
+static DecisionKey
+decision_key(Oid trigger, ItemPointer tid, CommandId command)
+{
+	DecisionKey key;
+
+	key.trigger = trigger;
+	key.tid = *tid;
+	key.command = command;
+	return key;
 }
 
 #define SH_PREFIX decision
@@ -131,11 +148,12 @@ decision_note_inner(const DecisionKey * key, int nestlevel)
  * Keeps a copy; of the image too.
  */
 void
-idem_decision_keep(Oid trigger, ItemPointer tid, const IdemDecision * decision)
+idem_decision_keep(Oid trigger, ItemPointer tid, CommandId command,
+				   const IdemDecision * decision)
 {
 	MemoryContext caller = MemoryContextSwitchTo(TopTransactionContext);
 	int			nestlevel = GetCurrentTransactionNestLevel();
-	DecisionKey key;
+	DecisionKey key = decision_key(trigger, tid, command);
 	Decision   *kept;
 	bool		found;
 
@@ -143,9 +161,6 @@ idem_decision_keep(Oid trigger, ItemPointer tid, const IdemDecision * decision)
 		decisions = decision_create(TopTransactionContext, 64, NULL);
 	else if (decisions->members == 0)
 		ninner = 0;
-	memset(&key, 0, sizeof(key));
-	key.trigger = trigger;
-	key.tid = *tid;
 	kept = decision_insert(decisions, key, &found);
 	if (found && kept->decision.image != NULL)
 		heap_freetuple(kept->decision.image);
@@ -165,16 +180,14 @@ idem_decision_keep(Oid trigger, ItemPointer tid, const IdemDecision * decision)
  * behind.  False if there is none.
  */
 bool
-idem_decision_take(Oid trigger, ItemPointer tid, IdemDecision * decision)
+idem_decision_take(Oid trigger, ItemPointer tid, CommandId command,
+				   IdemDecision * decision)
 {
-	DecisionKey key;
+	DecisionKey key = decision_key(trigger, tid, command);
 	Decision   *kept;
 
 	if (decisions == NULL)
 		return false;
-	memset(&key, 0, sizeof(key));
-	key.trigger = trigger;
-	key.tid = *tid;
 	kept = decision_lookup(decisions, key);
 	if (kept == NULL)
 		return false;
@@ -186,6 +199,18 @@ idem_decision_take(Oid trigger, ItemPointer tid, IdemDecision * decision)
 	}
 	decision_delete(decisions, key);
 	return true;
+}
+
+static void
+decision_forget(DecisionKey key)
+{
+	Decision   *kept = decision_lookup(decisions, key);
+
+	if (kept == NULL)
+		return;
+	if (kept->decision.image != NULL)
+		heap_freetuple(kept->decision.image);
+	decision_delete(decisions, key);
 }
 
 static void
@@ -227,15 +252,7 @@ decision_subtransaction_ends(SubXactEvent event, SubTransactionId mine,
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
 		for (int i = first; i < ninner; i++)
-		{
-			Decision   *kept = decision_lookup(decisions, inner[i].key);
-
-			if (kept == NULL)
-				continue;
-			if (kept->decision.image != NULL)
-				heap_freetuple(kept->decision.image);
-			decision_delete(decisions, inner[i].key);
-		}
+			decision_forget(inner[i].key);
 		ninner = first;
 	}
 }

@@ -44,6 +44,7 @@
 #include "fmgr.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 #include "catalog.h"
 #include "errors.h"
@@ -162,7 +163,7 @@ guard_before_update(IdemGuardCall * call, TriggerData *trigdata)
 			decision.image = binding->overruled || leaves ?
 				trigdata->tg_newtuple : NULL;
 			idem_decision_keep(binding->trigger, &old_tuple->t_self,
-							   &decision);
+							   GetActiveSnapshot()->curcid, &decision);
 		}
 	}
 	else
@@ -198,7 +199,9 @@ guard_after_update(IdemGuardCall * call, TriggerData *trigdata)
 	const IdemIntent *intent;
 	bool		moves_on;
 
-	kept = idem_decision_take(binding->trigger, &old_tuple->t_self, &decided);
+	kept = idem_decision_take(binding->trigger, &old_tuple->t_self,
+							  HeapTupleHeaderGetCmin(trigdata->tg_newtuple->t_data),
+							  &decided);
 	if (kept && decided.stays)
 		kept = false;
 	if (!kept && !binding->overruled)

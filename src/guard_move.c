@@ -212,7 +212,7 @@ idem_guard_leave(IdemGuardCall * call, TriggerData *trigdata)
 	former = MemoryContextSwitchTo(TopTransactionContext);
 	move->row = heap_copytuple(old_tuple);
 	move->kept = idem_decision_take(binding->trigger, &old_tuple->t_self,
-									&move->decision);
+									command, &move->decision);
 	MemoryContextSwitchTo(former);
 	move->relid = call->judge->relid;
 	move->command = command;

@@ -142,16 +142,16 @@ history_describe_left(History *history, TupleTableSlot *old_slot,
 }
 
 /*
- * What the timers of a step have to know of it.
+ * The name that a row has before a step: the one by which it was numbered, if
+ * somebody moved it on, and by which its timers are found.
  */
 static void
-history_describe_timers(History *history, TupleTableSlot *old_slot,
-						TupleTableSlot *new_slot, IdemHistoryRow *row)
+history_describe_old(History *history, TupleTableSlot *old_slot,
+					 TupleTableSlot *new_slot, IdemHistoryRow *row)
 {
 	IdemHistoryRow left;
 
-	if (!history->timed ||
-		!history_describe_left(history, old_slot, new_slot, &left))
+	if (!history_describe_left(history, old_slot, new_slot, &left))
 		return;
 	row->left_key = left.whole_key;
 	row->left_hash = left.row_hash;
@@ -196,8 +196,9 @@ history_step(IdemTaken *taken, TriggerData *trigdata,
 											   &row.version);
 	row.from = from;
 	row.to = to;
-	history_describe_timers(history, trigdata->tg_trigslot, trigdata->tg_newslot,
-							&row);
+	if (history->timed)
+		history_describe_old(history, trigdata->tg_trigslot,
+							 trigdata->tg_newslot, &row);
 	idem_writing_reserve(taken->holder, RelationGetRelid(trigdata->tg_relation),
 						 binding, row.left_hash);
 	idem_history_pend(trigdata->tg_relation, binding, taken->serial, &row);
@@ -278,7 +279,7 @@ history_row(MemoryContext statement, Relation rel, TupleTableSlot *old_slot,
 	if (old_slot != NULL)
 	{
 		row.from = history_label(old_slot, binding);
-		history_describe_timers(&history, old_slot, new_slot, &row);
+		history_describe_old(&history, old_slot, new_slot, &row);
 	}
 	history_record(&history, statement, rel, writer, &row);
 	idem_history_close(writer);

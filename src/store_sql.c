@@ -154,12 +154,13 @@ idem_sql_plan_by_index(SPIPlanPtr plan)
 	bool		indexscan = enable_indexscan;
 	bool		bitmapscan = enable_bitmapscan;
 	bool		seqscan = enable_seqscan;
+	bool		nestloop = enable_nestloop;
 
 	PG_TRY();
 	{
 		CachedPlan *planned;
 
-		enable_indexscan = true;
+		enable_indexscan = enable_nestloop = true;
 		enable_bitmapscan = enable_seqscan = false;
 		planned = SPI_plan_get_cached_plan(plan);
 		if (planned != NULL)
@@ -170,6 +171,7 @@ idem_sql_plan_by_index(SPIPlanPtr plan)
 		enable_indexscan = indexscan;
 		enable_bitmapscan = bitmapscan;
 		enable_seqscan = seqscan;
+		enable_nestloop = nestloop;
 	}
 	PG_END_TRY();
 }

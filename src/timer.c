@@ -30,6 +30,7 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/plancache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -251,20 +252,32 @@ idem_timers_name_table(Datum *args, Oid relid, const char *tag)
 }
 
 /*
- * Runs a statement as the owner of idem.timer, while connected to SPI.
+ * Runs a statement as the owner of idem.timer, while connected to SPI; by the plan
+ * that was made for it, also where the session asks for plans of its own for each
+ * execution.
  */
 void
 idem_timers_execute(SPIPlanPtr *plan, const char *statement, int nargs,
 					const Oid *types, Datum *args)
 {
 	IdemIdentity saved;
-	int			rc;
+	int			mode = plan_cache_mode;
+	int			rc = 0;
 
 	idem_catalog_become(idem_catalog_owner(IDEM_REL_TIMER), &saved);
 	if (*plan == NULL)
 		*plan = idem_sql_keep_generic_plan(statement, nargs, types);
 	idem_sql_plan_by_index(*plan);
-	rc = SPI_execute_plan(*plan, args, NULL, false, 0);
+	PG_TRY();
+	{
+		plan_cache_mode = PLAN_CACHE_MODE_AUTO;
+		rc = SPI_execute_plan(*plan, args, NULL, false, 0);
+	}
+	PG_FINALLY();
+	{
+		plan_cache_mode = mode;
+	}
+	PG_END_TRY();
 	idem_catalog_restore(&saved);
 	if (rc < 0)
 		elog(ERROR, "SPI_execute_plan failed: %s", SPI_result_code_string(rc));

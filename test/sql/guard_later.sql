@@ -197,6 +197,94 @@ DELETE FROM idem.history WHERE machine = 'gls';
 ALTER TABLE idem.history ENABLE TRIGGER protected_row;
 DELETE FROM idem.machine WHERE name = 'gls';
 
+-- what was decided for an update that a later trigger suppressed, or that is inside
+-- of another, is no other update's: the second of each pair names no state
+SELECT idem_define('glk', E'stateDiagram-v2\n [*] --> a\n a --> b : go\n b --> c : end\n c --> c : again\n note right of b : deny\n note right of c : reenter');
+CREATE FUNCTION gl_suppress() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF TG_OP = 'DELETE' THEN
+		RETURN CASE WHEN old.v <> 8 THEN old END;
+	ELSIF new.v = 9 THEN
+		RETURN NULL;
+	ELSIF new.v = 7 AND pg_trigger_depth() = 1 THEN
+		-- another that is taken back
+		BEGIN
+			EXECUTE format('UPDATE %I SET note = 1 WHERE id = %s', TG_ARGV[0], new.id);
+			RAISE 'undone';
+		EXCEPTION WHEN raise_exception THEN NULL;
+		END;
+	ELSIF new.v = 6 AND pg_trigger_depth() = 1 THEN
+		-- another that does not happen
+		EXECUTE format('UPDATE %I SET state = state, v = 9 WHERE id = %s', TG_ARGV[0], new.id);
+	END IF;
+	RETURN new;
+END$$;
+CREATE TABLE gl_kept (id int PRIMARY KEY, state text, v int, note int);
+CREATE TRIGGER "~~suppress" BEFORE UPDATE ON gl_kept FOR EACH ROW EXECUTE FUNCTION gl_suppress('gl_kept');
+CREATE TABLE gl_keptp (id int, state text, v int, note int, k int DEFAULT 1, PRIMARY KEY (id, k)) PARTITION BY LIST (k);
+CREATE TABLE gl_keptp1 PARTITION OF gl_keptp FOR VALUES IN (1);
+CREATE TABLE gl_keptp2 PARTITION OF gl_keptp FOR VALUES IN (2);
+CREATE TRIGGER "~~suppress" BEFORE UPDATE OR DELETE ON gl_keptp FOR EACH ROW EXECUTE FUNCTION gl_suppress('gl_keptp');
+SELECT idem_attach('glk', 'gl_kept', 'state', history => true), idem_attach('glk', 'gl_keptp', 'state', history => true);
+INSERT INTO gl_kept VALUES (1, 'a', 0);
+INSERT INTO gl_keptp VALUES (1, 'a', 8);
+UPDATE gl_kept SET state = 'b';
+UPDATE gl_keptp SET state = 'b';
+BEGIN;
+UPDATE gl_kept SET state = 'c', v = 9;
+UPDATE gl_kept SET note = 1;
+UPDATE gl_keptp SET state = 'c', v = 9;
+UPDATE gl_keptp SET note = 1;
+UPDATE gl_keptp SET state = 'c', k = 2;
+UPDATE gl_keptp SET note = 2;
+COMMIT;
+UPDATE gl_kept SET state = 'c';
+UPDATE gl_keptp SET state = 'c';
+BEGIN;
+UPDATE gl_kept SET state = 'c', v = 9;
+UPDATE gl_kept SET note = 1;
+UPDATE gl_keptp SET state = 'c', k = 2;
+UPDATE gl_keptp SET note = 1;
+COMMIT;
+-- inside of one that names no state, and of one that does
+UPDATE gl_kept SET v = 6;
+UPDATE gl_keptp SET v = 6;
+SELECT table_name, event FROM idem.history WHERE machine = 'glk' AND event = 'again' ORDER BY seq;
+UPDATE gl_kept SET state = 'c', v = 7;
+UPDATE gl_keptp SET state = 'c', v = 7;
+UPDATE gl_keptp SET state = 'c', k = 2;
+SELECT outcome FROM idem_try_fire('gl_kept', 1, 'again');
+-- a foreign key's action names all of the key's columns
+CREATE TABLE gl_owner (state text, note int, PRIMARY KEY (state, note));
+INSERT INTO gl_owner SELECT state, note FROM gl_kept;
+ALTER TABLE gl_kept ADD FOREIGN KEY (state, note) REFERENCES gl_owner ON UPDATE CASCADE;
+UPDATE gl_owner SET note = 5;
+SELECT table_name, event FROM idem.history WHERE machine = 'glk' AND event = 'again' ORDER BY seq;
+SELECT * FROM gl_kept;
+SELECT * FROM gl_keptp;
+-- a step of a row that gets another key stands behind the one by which it was moved on
+CREATE TABLE gl_order (id int, state text, k int DEFAULT 1, PRIMARY KEY (id, k)) PARTITION BY LIST (k);
+CREATE TABLE gl_order1 PARTITION OF gl_order FOR VALUES IN (1);
+SELECT idem_attach('glk', 'gl_order', 'state', history => true);
+INSERT INTO gl_order VALUES (1, 'a'), (2, 'a');
+CREATE FUNCTION gl_rename(i int) RETURNS bool LANGUAGE plpgsql AS $$
+BEGIN
+	IF i = 2 THEN
+		UPDATE gl_order SET id = 100, state = 'c' WHERE id = 1;
+	END IF;
+	RETURN true;
+END$$;
+UPDATE gl_order SET state = 'b' WHERE gl_rename(id) AND id IN (1, 2);
+SELECT row_key, event FROM idem.history WHERE table_name = 'gl_order' AND from_state IS NOT NULL ORDER BY seq;
+DROP TABLE gl_order;
+DROP FUNCTION gl_rename;
+DROP TABLE gl_kept, gl_keptp, gl_owner;
+DROP FUNCTION gl_suppress;
+ALTER TABLE idem.history DISABLE TRIGGER protected_row;
+DELETE FROM idem.history WHERE machine = 'glk';
+ALTER TABLE idem.history ENABLE TRIGGER protected_row;
+DELETE FROM idem.machine WHERE name = 'glk';
+
 DROP TABLE gl_t, gl_parent;
 DROP FUNCTION gl_later, gl_again, gl_insert;
 DELETE FROM idem.state WHERE machine = 'gl';

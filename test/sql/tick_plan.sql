@@ -62,6 +62,27 @@ SELECT scans - :scans AS scans, rows - :rows < 30000 AS few FROM tp_reads;
 COMMIT;
 SELECT count(*), count(DISTINCT row_key), min(due - since), max(due - since) FROM idem.timer WHERE machine = 'tp' AND tries = 0;
 
+-- ... also where the session wants other plans
+UPDATE idem.timer SET due = '2020-01-01', since = '2020-01-01', tries = 0
+WHERE machine = 'tp' AND (row_key ->> 'id')::int BETWEEN 201 AND 220;
+BEGIN;
+SET LOCAL client_min_messages = error;
+SET LOCAL plan_cache_mode = force_custom_plan;
+SET LOCAL enable_nestloop = off;
+SET LOCAL enable_indexscan = off;
+SELECT scans, rows FROM tp_reads \gset
+SELECT outcome, count(*) FROM generate_series(301, 310) AS i, idem_fire('tp', i, 'go') GROUP BY 1;
+UPDATE tp SET id = - id WHERE id BETWEEN 361 AND 370;
+SELECT idem_define('tp', 'stateDiagram-v2
+	[*] --> a
+	a --> b : go after 57 min
+	b --> a : back');
+SELECT outcome, count(*) FROM idem_tick() GROUP BY 1 ORDER BY 1;
+SELECT scans - :scans AS scans, rows - :rows < 40000 AS few FROM tp_reads;
+SHOW plan_cache_mode;
+SHOW enable_nestloop;
+COMMIT;
+
 ALTER TABLE idem.timer RESET (autovacuum_enabled);
 DROP TABLE tp;
 DROP VIEW tp_reads;
