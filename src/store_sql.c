@@ -23,6 +23,7 @@
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "executor/spi.h"
+#include "jit/jit.h"
 #include "miscadmin.h"
 #include "optimizer/cost.h"
 #include "utils/builtins.h"
@@ -146,7 +147,8 @@ idem_sql_keep_generic_plan(const char *statement, int nparams,
  * has become.  A join has to be written as "column = ANY (ARRAY[value])": that is
  * of use for the index, and not for a merge of two orders, for which all of an
  * index would be read.  The plan's locks are taken here, hence it stays valid until
- * it runs, and these settings are those of its planning alone.
+ * it runs, and these settings are those of its planning alone.  What no index serves
+ * is planned as if it cost ten billion: it must not be compiled for that.
  */
 void
 idem_sql_plan_by_index(SPIPlanPtr plan)
@@ -155,13 +157,14 @@ idem_sql_plan_by_index(SPIPlanPtr plan)
 	bool		bitmapscan = enable_bitmapscan;
 	bool		seqscan = enable_seqscan;
 	bool		nestloop = enable_nestloop;
+	bool		jit = jit_enabled;
 
 	PG_TRY();
 	{
 		CachedPlan *planned;
 
 		enable_indexscan = enable_nestloop = true;
-		enable_bitmapscan = enable_seqscan = false;
+		enable_bitmapscan = enable_seqscan = jit_enabled = false;
 		planned = SPI_plan_get_cached_plan(plan);
 		if (planned != NULL)
 			ReleaseCachedPlan(planned, CurrentResourceOwner);
@@ -172,6 +175,7 @@ idem_sql_plan_by_index(SPIPlanPtr plan)
 		enable_bitmapscan = bitmapscan;
 		enable_seqscan = seqscan;
 		enable_nestloop = nestloop;
+		jit_enabled = jit;
 	}
 	PG_END_TRY();
 }

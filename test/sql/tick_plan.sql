@@ -83,6 +83,11 @@ SHOW plan_cache_mode;
 SHOW enable_nestloop;
 COMMIT;
 
+-- what no index serves is not compiled as if it were expensive
+SET client_min_messages = debug1;
+SELECT idem_detach('tp', 'state');
+SET client_min_messages = warning;
+
 ALTER TABLE idem.timer RESET (autovacuum_enabled);
 DROP TABLE tp;
 DROP VIEW tp_reads;
