@@ -14,8 +14,8 @@
  * replaces a version twice, unless the first time was rolled back, and decisions
  * of a subtransaction that fails go with it.  So one for an update that a later
  * trigger suppressed is found by no other command, be it inside of the update or
- * after it; within its command all name the same columns, and who finds it
- * compares the row.
+ * after it, and stays until the transaction ends; within its command all name the
+ * same columns, and who finds it compares the row.
  */
 #include "postgres.h"
 

@@ -235,7 +235,7 @@ pending_transaction_ends(XactEvent event, void *arg)
 			pending_write_all(0);
 			break;
 		default:
-			pendings = NULL;	/* the memory goes with the transaction */
+			pendings = NULL;	/* the memory goes with the transactions */
 			break;
 	}
 }

@@ -379,8 +379,8 @@ idem_attach_once(PG_FUNCTION_ARGS)
 	attach_check_partitions(rel);
 	idem_once_import(rel, former_keys);
 	relation_close(rel, NoLock);
-	idem_trigger_warn_of_owners(relid);
 	PopActiveSnapshot();
+	idem_trigger_warn_of_owners(relid);
 	PG_RETURN_BOOL(true);
 }
 

@@ -148,7 +148,7 @@ idem_sql_keep_generic_plan(const char *statement, int nparams,
  * of use for the index, and not for a merge of two orders, for which all of an
  * index would be read.  The plan's locks are taken here, hence it stays valid until
  * it runs, and these settings are those of its planning alone.  What no index serves
- * is planned as if it cost ten billion: it must not be compiled for that.
+ * is planned as if it cost ten billion, before 18: it must not be compiled for that.
  */
 void
 idem_sql_plan_by_index(SPIPlanPtr plan)

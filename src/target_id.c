@@ -220,13 +220,11 @@ target_from_integer(const IdemTarget *target, Datum id, Oid type,
 }
 
 static bool
-target_has_column(const IdemTarget *target, const JsonbValue *name)
+target_has_column(const IdemTarget *target, const char *name)
 {
 	for (int i = 0; i < target->nkeys; i++)
 	{
-		if (strlen(target->columns[i]) == name->val.string.len &&
-			memcmp(target->columns[i], name->val.string.val,
-				   name->val.string.len) == 0)
+		if (strcmp(target->columns[i], name) == 0)
 			return true;
 	}
 	return false;
@@ -234,7 +232,8 @@ target_has_column(const IdemTarget *target, const JsonbValue *name)
 
 /*
  * The key's values from a key as idem_target_print() printed it, since when one
- * column may have got another name.  False if it is a key of other columns.
+ * column may have got another name.  False if it is a key of other columns, as
+ * also where the table still has the column that is missing in its key.
  */
 bool
 idem_target_read(const IdemTarget *target, Jsonb *key, Datum *values)
@@ -268,14 +267,18 @@ idem_target_read(const IdemTarget *target, Jsonb *key, Datum *values)
 	while (known < target->nkeys &&
 		   (token = JsonbIteratorNext(&it, &value, true)) != WJB_DONE)
 	{
+		char	   *name;
+
 		if (token != WJB_KEY)
 			continue;
+		name = pnstrdup(value.val.string.val, value.val.string.len);
 		(void) JsonbIteratorNext(&it, &former, true);
-		if (!target_has_column(target, &value))
-		{
-			values[renamed] = target_from_json(target, renamed, &former);
-			known++;
-		}
+		if (target_has_column(target, name))
+			continue;
+		if (get_attnum(target->relid, name) != InvalidAttrNumber)
+			return false;
+		values[renamed] = target_from_json(target, renamed, &former);
+		known++;
 	}
 	return true;
 }

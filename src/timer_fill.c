@@ -144,7 +144,8 @@ static const char outdated_statement[] =
 " AND t.since OPERATOR(pg_catalog.>) $7 LIMIT 1";
 
 /*
- * Leaves a note for one table, whose writers are locked out.  A table without
+ * Leaves a note for one table, whose writers are locked out, or who give timers to
+ * what they write by themselves, as beside idem_tick().  A table without
  * a block has no rows.  Where it has some, and is only now attached, timers
  * under its name are of a table that was dropped; else they may be of rows that
  * a restore still has to bring.

@@ -19,6 +19,7 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 #include "binding.h"
 #include "compat.h"
@@ -114,6 +115,8 @@ idem_trigger_warn_of_owners(Oid relid)
 	if (get_rel_relkind(relid) != RELKIND_PARTITIONED_TABLE)
 		return;
 	CommandCounterIncrement();
+	/* CREATE TRIGGER left out what was being detached by such a snapshot */
+	PushActiveSnapshot(GetTransactionSnapshot());
 	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
 	{
 		Relation	rel;
@@ -139,4 +142,5 @@ idem_trigger_warn_of_owners(Oid relid)
 		}
 		table_close(rel, NoLock);
 	}
+	PopActiveSnapshot();
 }

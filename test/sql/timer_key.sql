@@ -240,6 +240,18 @@ RESET ROLE;
 SELECT tk_pass(60);
 SET ROLE regress_idem_timer_key;
 SELECT * FROM idem_tick() ORDER BY row_key;
+-- another column in place of the key's is not the key under another name
+DROP TABLE tk_name;
+CREATE TABLE tk_name (id int PRIMARY KEY, other int NOT NULL, s text);
+SELECT idem_attach('tk', 'tk_name', 's', history => true);
+INSERT INTO tk_name VALUES (1, 2, 'a');
+RESET ROLE;
+SELECT tk_pass(60);
+SET ROLE regress_idem_timer_key;
+INSERT INTO tk_name VALUES (2, 1, 'a');
+ALTER TABLE tk_name DROP CONSTRAINT tk_name_pkey, ADD PRIMARY KEY (other);
+SELECT * FROM idem_tick() ORDER BY row_key;
+TABLE tk_name;
 DROP TABLE tk_name;
 
 RESET ROLE;
