@@ -13,6 +13,14 @@
 #include "judge.h"
 #include "taken.h"
 
+/* a value of the state column as it came, and the state that it is */
+typedef struct IdemGuardSeen
+{
+	Size		length;			/* 0: none yet */
+	char		image[32];
+	int			state;
+}			IdemGuardSeen;
+
 /* one trigger of one relation in one statement */
 typedef struct IdemGuardCall
 {
@@ -24,6 +32,8 @@ typedef struct IdemGuardCall
 	IdemTaken	taken;
 	Oid			fired_at;		/* where an event names the row */
 	int			warnings;
+	IdemGuardSeen seen[2];		/* the last two that were different */
+	int			seen_last;		/* of these */
 	Bitmapset  *partition_columns;	/* by which the row is in its partition */
 }			IdemGuardCall;
 

@@ -20,14 +20,68 @@
 #define MAX_WARNINGS	10
 
 /*
- * The state in a row, with its label if it has one.
+ * The column in a row.  It is taken out of the tuple where there is one: the
+ * columns before it need not be taken apart where it has the same place in all
+ * rows.
+ */
+static Datum
+guard_value(AttrNumber column, TupleTableSlot *slot, bool *isnull)
+{
+	if (slot->tts_nvalid < column &&
+		(TTS_IS_BUFFERTUPLE(slot) || TTS_IS_HEAPTUPLE(slot)))
+	{
+		HeapTuple	tuple = ((HeapTupleTableSlot *) slot)->tuple;
+
+		if (tuple != NULL)
+			return heap_getattr(tuple, column, slot->tts_tupleDescriptor, isnull);
+	}
+	return slot_getattr(slot, column, isnull);
+}
+
+/*
+ * The state in a row, and the value that it is.  Most rows of a statement are in
+ * the same state and go to the same one, so that a value is mostly one of the
+ * last two: its state is known without its label.
  */
 int
 idem_guard_state(IdemGuardCall * call, TupleTableSlot *slot, Datum *value, bool *isnull)
 {
-	*value = slot_getattr(slot, call->judge->binding->column, isnull);
-	return idem_binding_state(call->judge->binding, call->judge->machine,
-							  *value, *isnull);
+	const IdemBinding *binding = call->judge->binding;
+	IdemGuardSeen *seen;
+	const char *image;
+	Size		length;
+
+	*value = guard_value(binding->column, slot, isnull);
+	if (*isnull)
+		return IDEM_STATE_NULL;
+
+	if (binding->kind == IDEM_STATE_TEXT || binding->kind == IDEM_STATE_BPCHAR)
+	{
+		image = DatumGetPointer(*value);
+		length = VARSIZE_ANY(image);
+	}
+	else
+	{
+		image = (const char *) value;
+		length = sizeof(Datum);
+	}
+	for (int i = 0; i < lengthof(call->seen); i++)
+	{
+		seen = &call->seen[i];
+		if (seen->length == length && memcmp(seen->image, image, length) == 0)
+			return seen->state;
+	}
+
+	call->seen_last = 1 - call->seen_last;
+	seen = &call->seen[call->seen_last];
+	seen->length = 0;
+	seen->state = idem_binding_state(binding, call->judge->machine, *value, false);
+	if (length <= sizeof(seen->image))
+	{
+		memcpy(seen->image, image, length);
+		seen->length = length;
+	}
+	return seen->state;
 }
 
 char *

@@ -100,6 +100,35 @@ UPDATE gt_big SET state = state, doc = 'e';
 UPDATE gt_big SET state = 'later';
 SELECT state, doc FROM gt_big;
 
+-- rows of one statement, in and to states that take turns: each is judged by its own
+CREATE FUNCTION gt_mix(type text, machine text, variadic steps text[]) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE mark bigint := (SELECT coalesce(max(seq), 0) FROM idem.history);
+BEGIN
+	EXECUTE format('CREATE TABLE gt_t (id int PRIMARY KEY, state %s, next %1$s)', type);
+	FOR i IN 1 .. array_length(steps, 1) BY 2 LOOP
+		EXECUTE format('INSERT INTO gt_t VALUES (%s, %L, %L)', i, steps[i], steps[i + 1]);
+	END LOOP;
+	PERFORM idem_attach(machine, 'gt_t', 'state', history => true, accept_existing => true);
+	FOR i IN REVERSE array_length(steps, 1) - 1 .. 1 BY 2 LOOP
+		BEGIN
+			EXECUTE format('UPDATE gt_t SET state = next WHERE id <= %s', i);
+			RETURN NEXT 'passed: ' || i;
+			EXIT;
+		EXCEPTION WHEN SQLSTATE 'ID409' THEN
+			RETURN NEXT sqlerrm;
+		END;
+	END LOOP;
+	RETURN QUERY SELECT format('%s %s %s: %s', row_key ->> 'id', from_state, to_state, event) FROM idem.history WHERE seq > mark ORDER BY seq;
+	DROP TABLE gt_t;
+END$$;
+SELECT * FROM gt_mix('text', 'gt', 'new', 'open', 'open', 'done', 'new', 'open', 'done', 'later', 'open', 'done', 'done', 'open', 'new', 'done');
+SELECT * FROM gt_mix('char(10)', 'gt', 'new', 'open', 'open', 'done', 'new', 'open', 'done', 'later', 'open', 'done', 'done', 'open', 'new', 'done');
+SELECT * FROM gt_mix('gt_enum', 'gt', 'new', 'open', 'open', 'done', 'new', 'open', 'done', 'done', 'open', 'done', 'done', 'open', 'new', 'done');
+SELECT * FROM gt_mix('smallint', 'gt_n', '0', '10', '10', '-1', '0', '10', '-1', '-1', '10', '-1', '-1', '10', '0', '-1');
+SELECT * FROM gt_mix('bigint', 'gt_n', '0', '10', '10', '3000000000', '0', '10', '10', '-1', '10', '3000000000', '3000000000', '10', '0', '-1');
+-- values that are longer than what is kept of them
+SELECT * FROM gt_mix('text', 'gt', 'new', 'open', 'open', 'done', 'new', 'open', repeat('x', 100), 'later', repeat('x', 99) || 'y', 'later', 'open', 'done', repeat('x', 100), repeat('x', 99) || 'y');
+
 -- dropped columns, columns with a stored default, and a renamed one
 CREATE TABLE gt_cols (gone int, id int, gone2 text, state text, v int);
 ALTER TABLE gt_cols DROP gone;
@@ -134,7 +163,7 @@ CREATE TABLE gt_like (LIKE gt_unlogged INCLUDING ALL);
 INSERT INTO gt_like VALUES ('done');
 
 DROP TABLE gt_bad, gt_e, gt_big, gt_cols, gt_fast, gt_temp, gt_unlogged, gt_like;
-DROP FUNCTION gt_try;
+DROP FUNCTION gt_try, gt_mix;
 DROP DOMAIN gt_domain2, gt_domain, gt_enum_domain;
 DROP TYPE gt_enum;
 DELETE FROM idem.state WHERE machine IN ('gt', 'gt_n');
