@@ -36,6 +36,35 @@ sql "
 		PRIMARY KEY (saga, branch, op, seq)
 	)" >/dev/null
 
+sql "
+	CREATE FUNCTION branch_bare(a int) RETURNS text LANGUAGE plpgsql AS \$\$
+	BEGIN
+		UPDATE account SET balance = balance + 1 WHERE id = a;
+		RETURN 'run';
+	END\$\$;
+	CREATE FUNCTION branch_hand(k text, a int) RETURNS text LANGUAGE plpgsql AS \$\$
+	DECLARE
+		tries int; cancels int;
+	BEGIN
+		INSERT INTO barrier (trans_type, gid, branch_id, op, barrier_id, reason)
+			VALUES ('tcc', k, '01', 'try', '01', 'cancel') ON CONFLICT ON CONSTRAINT barrier_once DO NOTHING;
+		GET DIAGNOSTICS tries = ROW_COUNT;
+		INSERT INTO barrier (trans_type, gid, branch_id, op, barrier_id, reason)
+			VALUES ('tcc', k, '01', 'cancel', '01', 'cancel') ON CONFLICT ON CONSTRAINT barrier_once DO NOTHING;
+		GET DIAGNOSTICS cancels = ROW_COUNT;
+		IF tries > 0 OR cancels = 0 THEN
+			RETURN 'not run';
+		END IF;
+		RETURN branch_bare(a);
+	END\$\$;
+	CREATE FUNCTION branch_idem(k text, a int) RETURNS text LANGUAGE plpgsql AS \$\$
+	BEGIN
+		IF idem_branch(k, '01', 'cancel') <> 'run' THEN
+			RETURN 'not run';
+		END IF;
+		RETURN branch_bare(a);
+	END\$\$"
+
 turn_transactions=${BRANCH_TRANSACTIONS:-2000}
 clients_most=4
 
@@ -87,18 +116,28 @@ branch_script try_idem <<END
 SELECT idem_branch(:k::text, '01', 'try');
 END
 
+# function_script NAME CALL
+function_script()
+{
+	printf '%s\n' '\set i :i + 1' "\\set k $number" '\set a random(1, 100000)' "SELECT $2;" \
+		>"$work/branch_$1.sql"
+}
+function_script bare_function 'branch_bare(:a)'
+function_script cancel_hand_function 'branch_hand(:k::text, :a)'
+function_script cancel_idem_function 'branch_idem(:k::text, :a)'
+
 # branch_prepare SCRIPT: empty tables, or the tries of what is to be cancelled
 branch_prepare()
 {
 	sql "TRUNCATE barrier, barrier_lean, idem.branch"
 	case $1 in
-		cancel_hand)
+		cancel_hand | cancel_hand_function)
 			sql "INSERT INTO barrier (trans_type, gid, branch_id, op, barrier_id, reason)
 				SELECT 'tcc', k, '01', 'try', '01', 'try' $each_key" ;;
 		cancel_lean)
 			sql "INSERT INTO barrier_lean (saga, branch, op, seq, reason)
 				SELECT k, '01', 'try', 1, 'try' $each_key" ;;
-		cancel_idem)
+		cancel_idem | cancel_idem_function)
 			sql "SELECT count(idem_branch(k, '01', 'try')) $each_key" >/dev/null ;;
 	esac
 }
@@ -112,10 +151,10 @@ turn()
 		awk -v n=$clients '{ print n * 1e6 / $1, $2 }'
 }
 
-# branch_row WHAT TARGET HAND IDEM: a line of the table from the rounds' medians
+# branch_row WHAT TARGET HAND IDEM [BARE]: a line of the table from the rounds' medians
 branch_row()
 {
-	paste -d ' ' "$work/rounds.bare" "$work/rounds.$3" "$work/rounds.$4" |
+	paste -d ' ' "$work/rounds.${5:-bare}" "$work/rounds.$3" "$work/rounds.$4" |
 		awk '{ print $3 - $1, $5 - $1, $6 - $2, $4 - $2 }' >"$work/rounds"
 	rounds_row "branch, $1 (us)" $clients "$2" %.1f
 }
@@ -125,7 +164,7 @@ branch_row()
 # changes, so that all have their share of what disturbs.  Four rounds are a
 # block: the medians of its turns' times, and the means of their processor times,
 # which are counted in steps of 10 ms, are compared.
-names='bare cancel_hand cancel_lean cancel_idem try_hand try_idem'
+names='bare cancel_hand cancel_lean cancel_idem try_hand try_idem bare_function cancel_hand_function cancel_idem_function'
 for clients in 1 $clients_most
 do
 	sql CHECKPOINT
@@ -137,9 +176,10 @@ do
 	for ((block = 0; block < ROUNDS; block++))
 	do
 		rm -f "$work"/turns.*
-		for order in "$names" 'try_idem try_hand cancel_idem cancel_lean cancel_hand bare' \
-			'cancel_idem bare try_idem cancel_hand try_hand cancel_lean' \
-			'cancel_lean try_hand cancel_hand try_idem bare cancel_idem'
+		for order in "$names" \
+			'cancel_idem_function cancel_hand_function bare_function try_idem try_hand cancel_idem cancel_lean cancel_hand bare' \
+			'cancel_idem bare cancel_hand_function try_idem cancel_hand bare_function try_hand cancel_lean cancel_idem_function' \
+			'cancel_idem_function cancel_lean try_hand bare_function cancel_hand try_idem cancel_hand_function bare cancel_idem'
 		do
 			for name in $order
 			do
@@ -155,4 +195,5 @@ do
 	branch_row 'cancel, added to a transaction, against two INSERTs' '<= 0.50' cancel_hand cancel_idem
 	branch_row 'cancel, against two INSERTs, fewest columns' - cancel_lean cancel_idem
 	branch_row 'try, added to a transaction, against one INSERT' - try_hand try_idem
+	branch_row 'cancel, in one function, against two INSERTs' '<= 0.50' cancel_hand_function cancel_idem_function bare_function
 done

@@ -323,6 +323,15 @@ update_compare()
 		"$6" "$difference"
 }
 
+# overhead_row WHAT TARGET: of what is done by hand against idem's, each over the
+# same: $hand_over and $idem_over
+overhead_row()
+{
+	row "$1" 1 "$(printf '%.2f' "$hand_over")" "$(printf '%.2f' "$idem_over")" \
+		"$(awk "BEGIN { printf \"%.2f\", $hand_over / $idem_over }")" - "$2" \
+		"$(awk "BEGIN { print $hand_over / $idem_over }")"
+}
+
 print_header()
 {
 	line 'what (per second, unless it says otherwise)' clients against idem ratio \

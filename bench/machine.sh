@@ -42,10 +42,7 @@ update_compare 'guard, over no trigger (µs/row)' m_bare m_checked "$flip" "$mac
 idem_over=$(awk '{ print $2 - $1 }' "$work/rounds" | median)
 update_rounds m_bare m_plpgsql "$flip" "$machine_rows"
 hand_over=$(awk '{ print $2 - $1 }' "$work/rounds" | median)
-row 'plpgsql with a table of transitions, overhead against idem (µs/row)' 1 \
-	"$(printf '%.2f' "$hand_over")" "$(printf '%.2f' "$idem_over")" \
-	"$(awk "BEGIN { printf \"%.1f\", $hand_over / $idem_over }")" - '>= 3' \
-	"$(awk "BEGIN { print $hand_over / $idem_over }")"
+overhead_row 'plpgsql with a table of transitions, overhead against idem (µs/row)' '>= 3'
 
 # COPY
 sql "
