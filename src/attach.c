@@ -318,20 +318,28 @@ attach_tag_is_free(const Attachment *attachment, const char *tag)
 }
 
 /*
- * A name that sorts behind others', and is free with every suffix.
+ * The tag of a column's binding, a name that sorts behind others'.  A number is
+ * added where it is taken.
+ */
+char *
+idem_attach_first_tag(const char *column)
+{
+	return psprintf("~idem_%s",
+					pnstrdup(column, pg_mbcliplen(column, strlen(column),
+												  IDEM_MAX_TAG_COLUMN)));
+}
+
+/*
+ * One that is free with every suffix.
  */
 static char *
 attach_choose_tag(const Attachment *attachment)
 {
-	const char *column = attachment->column;
-	char	   *base = psprintf("~idem_%s",
-								pnstrdup(column,
-										 pg_mbcliplen(column, strlen(column),
-													  IDEM_MAX_TAG_COLUMN)));
-	char	   *tag = base;
+	char	   *first = idem_attach_first_tag(attachment->column);
+	char	   *tag = first;
 
 	for (int n = 2; !attach_tag_is_free(attachment, tag); n++)
-		tag = psprintf("%s_%d", base, n);
+		tag = psprintf("%s_%d", first, n);
 	return tag;
 }
 

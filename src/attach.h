@@ -21,6 +21,7 @@ extern void idem_attachable_rows(Oid relid, const char *column,
 
 /* attach.c */
 extern char *idem_attach_table_name(Oid relid);
+extern char *idem_attach_first_tag(const char *column);
 extern void idem_attach_check_owner(Oid relid);
 extern void idem_attach_execute(const char *statement);
 extern void idem_attach_require(FunctionCallInfo fcinfo, int n,

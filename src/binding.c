@@ -121,15 +121,30 @@ option_string(Jsonb *options, const char *name)
 	return pnstrdup(value->val.string.val, value->val.string.len);
 }
 
+static Jsonb *
+options_read(const char *options_text)
+{
+	return DatumGetJsonbP(DirectFunctionCall1(jsonb_in,
+											  CStringGetDatum(options_text)));
+}
+
+/*
+ * Whether a trigger's options say that a table was attached with one that it
+ * inherits from.
+ */
+bool
+idem_binding_is_child(const char *options_text)
+{
+	return option_bool(options_read(options_text), "child");
+}
+
 static void
 binding_read_options(IdemBinding *binding)
 {
-	Jsonb	   *options;
+	Jsonb	   *options = options_read(binding->options_text);
 	JsonbValue *value;
 	char	   *word;
 
-	options = DatumGetJsonbP(DirectFunctionCall1(jsonb_in,
-												 CStringGetDatum(binding->options_text)));
 	binding->child = option_bool(options, "child");
 	binding->history = option_bool(options, "history");
 	binding->events_only = option_bool(options, "events_only");

@@ -5,6 +5,11 @@
  * Drops every trigger of a binding, also of one that has lost some of them or
  * its column, and forgets its timers: what rows do from now on is not seen.
  * Done as the caller, who must own the table.
+ *
+ * The column is found by what the triggers' WHEN clauses name now.  Only where
+ * none of a binding's is left, since the column was dropped with all that
+ * depended on it, does the name count that the column had when it was
+ * attached; it stands in the tag.
  */
 #include "postgres.h"
 
@@ -12,6 +17,7 @@
 #include "catalog/pg_inherits.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "nodes/value.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -27,10 +33,22 @@
 PG_FUNCTION_INFO_V1(idem_detach);
 
 /*
- * Drops the binding's triggers from a table, their clones go along.
+ * Whether a trigger is one of a binding.
+ */
+static bool
+detach_is_ours(const Trigger *trigger)
+{
+	return trigger->tgnargs == IDEM_NARGS &&
+		idem_trigger_is_ours(trigger->tgfoid, NULL);
+}
+
+/*
+ * Drops a binding's triggers from a table, their clones go along; from one that
+ * inherits, those alone that it was given with its parent's: it may have been
+ * attached by itself.
  */
 static void
-detach_drop(Oid relid, const char *tag)
+detach_drop(Oid relid, const char *tag, bool inherits)
 {
 	Relation	rel = relation_open(relid, NoLock);
 	List	   *names = NIL;
@@ -42,9 +60,10 @@ detach_drop(Oid relid, const char *tag)
 	{
 		const Trigger *trigger = &triggers->triggers[i];
 
-		if (trigger->tgnargs == IDEM_NARGS && !trigger->tgisclone &&
+		if (detach_is_ours(trigger) && !trigger->tgisclone &&
 			strcmp(trigger->tgargs[IDEM_ARG_TAG], tag) == 0 &&
-			idem_trigger_is_ours(trigger->tgfoid, NULL))
+			(!inherits ||
+			 idem_binding_is_child(trigger->tgargs[IDEM_ARG_OPTIONS])))
 			names = lappend(names, pstrdup(trigger->tgname));
 	}
 	relation_close(rel, NoLock);
@@ -53,37 +72,156 @@ detach_drop(Oid relid, const char *tag)
 		idem_attach_execute(psprintf("DROP TRIGGER %s ON %s",
 									 quote_identifier((char *) lfirst(lc)),
 									 idem_attach_table_name(relid)));
+	if (!inherits || names != NIL)
+		idem_timers_forget(relid, tag);
 }
 
 /*
- * The tag of the binding of a column, also where its first trigger is gone; or
- * of one whose column is gone.  NULL if there is none.
+ * Whether a tag is one that idem_attach() gives the binding of such a column.
  */
-static char *
-detach_find_tag(Relation rel, const char *column)
+static bool
+detach_was_of(const char *tag, const char *column)
+{
+	const char *first = idem_attach_first_tag(column);
+	Size		length = strlen(first);
+
+	if (strncmp(tag, first, length) != 0)
+		return false;
+	tag += length;
+	return tag[0] == '\0' ||
+		(tag[0] == '_' && tag[1] != '\0' &&
+		 strspn(tag + 1, "0123456789") == strlen(tag + 1));
+}
+
+/*
+ * An error that says which names would be found.
+ */
+static void
+detach_find_nothing(Relation rel, const char *column, List *attached,
+					List *left)
+{
+	StringInfoData hint;
+	ListCell   *lc;
+
+	initStringInfo(&hint);
+	foreach(lc, attached)
+		appendStringInfo(&hint, "%s\"%s\"",
+						 foreach_current_index(lc) == 0 ?
+						 "Machines are attached to column " : ", ",
+						 strVal(lfirst(lc)));
+	foreach(lc, left)
+		appendStringInfo(&hint, "%s\"%s\"",
+						 foreach_current_index(lc) > 0 ? ", " :
+						 hint.len > 0 ? "; triggers are left of column " :
+						 "Triggers are left of column ",
+						 strVal(lfirst(lc)));
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_MISUSE),
+			 errmsg("no machine is attached to column \"%s\" of table \"%s\"",
+					column, RelationGetRelationName(rel)),
+			 hint.len > 0 ? errhint("%s.", hint.data) : 0,
+			 errtable(rel),
+			 errhidestmt(true)));
+}
+
+/*
+ * The tags of what the name of a column stands for: the binding that moves it,
+ * also where that has lost its first trigger, and what is left of those whose
+ * column was called so and is gone.  Whatever moves another column is not meant,
+ * though that one may have been called so when it was attached.
+ */
+static List *
+detach_find(Relation rel, const char *column)
 {
 	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), column);
-	char	   *orphan = NULL;
 	TriggerDesc *triggers = CopyTriggerDesc(rel->trigdesc);
 	int			n = triggers != NULL ? triggers->numtriggers : 0;
+	List	   *found = NIL;
+	List	   *elsewhere = NIL;
+	List	   *attached = NIL;
+	List	   *left = NIL;
+	const char *first = idem_attach_first_tag("");
 
 	for (int i = 0; i < n; i++)
 	{
 		const Trigger *trigger = &triggers->triggers[i];
-		char	   *tag;
+		AttrNumber	moved;
+		String	   *tag;
 
-		if (trigger->tgnargs != IDEM_NARGS ||
-			!idem_trigger_is_ours(trigger->tgfoid, NULL))
+		if (!detach_is_ours(trigger))
 			continue;
-		tag = trigger->tgargs[IDEM_ARG_TAG];
-		if (attnum != InvalidAttrNumber &&
-			idem_trigger_column(trigger->tgqual) == attnum)
-			return pstrdup(tag);
-		if (attnum == InvalidAttrNumber && strncmp(tag, "~idem_", 6) == 0 &&
-			strncmp(tag + 6, column, Min(strlen(column), IDEM_MAX_TAG_COLUMN)) == 0)
-			orphan = pstrdup(tag);
+		moved = idem_trigger_column(trigger->tgqual);
+		if (moved == InvalidAttrNumber)
+			continue;
+		tag = makeString(trigger->tgargs[IDEM_ARG_TAG]);
+		if (moved == attnum)
+			found = list_append_unique(found, tag);
+		else
+		{
+			char	   *name = get_attname(RelationGetRelid(rel), moved, false);
+
+			elsewhere = lappend(elsewhere, tag);
+			attached = list_append_unique(attached, makeString(name));
+		}
 	}
-	return orphan;
+	for (int i = 0; i < n; i++)
+	{
+		const Trigger *trigger = &triggers->triggers[i];
+		String	   *tag;
+
+		if (!detach_is_ours(trigger))
+			continue;
+		tag = makeString(trigger->tgargs[IDEM_ARG_TAG]);
+		if (list_member(elsewhere, tag))
+			continue;
+		if (detach_was_of(strVal(tag), column))
+			found = list_append_unique(found, tag);
+		else if (!list_member(found, tag) &&
+				 strncmp(strVal(tag), first, strlen(first)) == 0)
+			left = list_append_unique(left,
+									  makeString(strVal(tag) + strlen(first)));
+	}
+	if (found == NIL)
+		detach_find_nothing(rel, column, attached, left);
+	return found;
+}
+
+/*
+ * Leaves what a table above was attached with; an error if there is nothing
+ * else that moves the column.
+ */
+static List *
+detach_own(Relation rel, List *tags)
+{
+	IdemTable  *table = idem_table_get(rel, CurrentMemoryContext);
+	const IdemBinding *above = NULL;
+	bool		own = false;
+
+	for (int i = 0; i < table->nbindings; i++)
+	{
+		const IdemBinding *binding = &table->bindings[i];
+		String	   *tag = makeString((char *) binding->tag);
+
+		if (!list_member(tags, tag))
+			continue;
+		if (binding->root == table->relid)
+			own = true;
+		else
+		{
+			above = binding;
+			tags = list_delete(tags, tag);
+		}
+	}
+	if (above != NULL && !own)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("machine of table \"%s\" was attached to a table above it",
+						RelationGetRelationName(rel)),
+				 errhint("Detach it from table \"%s\".",
+						 get_rel_name(above->root)),
+				 errtable(rel),
+				 errhidestmt(true)));
+	return tags;
 }
 
 /*
@@ -94,9 +232,8 @@ idem_detach(PG_FUNCTION_ARGS)
 {
 	Oid			relid;
 	char	   *column;
-	char	   *tag;
+	List	   *tags;
 	Relation	rel;
-	IdemTable  *table;
 	ListCell   *lc;
 
 	idem_attach_require(fcinfo, 0, "table_name");
@@ -111,37 +248,18 @@ idem_detach(PG_FUNCTION_ARGS)
 	rel = relation_open(relid, AccessExclusiveLock);
 	idem_attach_check_owner(relid);
 	idem_catalog_check_idle(rel, AccessExclusiveLock, "idem_detach()");
-	tag = detach_find_tag(rel, column);
-	if (tag == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_MISUSE),
-				 errmsg("no machine is attached to column \"%s\" of table \"%s\"",
-						column, RelationGetRelationName(rel)),
-				 errtable(rel),
-				 errhidestmt(true)));
-	table = idem_table_get(rel, CurrentMemoryContext);
-	for (int i = 0; i < table->nbindings; i++)
-	{
-		const IdemBinding *binding = &table->bindings[i];
-
-		if (strcmp(binding->tag, tag) == 0 && binding->root != relid)
-			ereport(ERROR,
-					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-					 errmsg("machine of table \"%s\" was attached to a table above it",
-							RelationGetRelationName(rel)),
-					 errhint("Detach it from table \"%s\".",
-							 get_rel_name(binding->root)),
-					 errtable(rel),
-					 errhidestmt(true)));
-	}
+	tags = detach_own(rel, detach_find(rel, column));
 	relation_close(rel, NoLock);
 
 	foreach(lc, find_all_inheritors(relid, AccessExclusiveLock, NULL))
 	{
-		if (lfirst_oid(lc) != relid && get_rel_relispartition(lfirst_oid(lc)))
+		bool		inherits = lfirst_oid(lc) != relid;
+		ListCell   *cell;
+
+		if (inherits && get_rel_relispartition(lfirst_oid(lc)))
 			continue;
-		detach_drop(lfirst_oid(lc), tag);
-		idem_timers_forget(lfirst_oid(lc), tag);
+		foreach(cell, tags)
+			detach_drop(lfirst_oid(lc), strVal(lfirst(cell)), inherits);
 	}
 	SPI_finish();
 	PG_RETURN_BOOL(true);

@@ -80,6 +80,9 @@ initial_constant(const IdemMachineState *state, IdemStateKind kind, Oid type)
 									  CStringGetTextDatum(state->name), false,
 									  false);
 		case IDEM_STATE_BPCHAR:
+			/* its values have no blanks at their ends, and compare so */
+			if (state->length > 0 && state->name[state->length - 1] == ' ')
+				return NULL;
 			return (Node *) makeConst(BPCHAROID, -1, C_COLLATION_OID, -1,
 									  CStringGetTextDatum(state->name), false,
 									  false);
