@@ -448,7 +448,7 @@ idem_act_apply(const IdemAct *act)
 	IdemRow		row;
 	TimestampTz until = 0;
 
-	idem_registry_check_key(act->key);
+	idem_registry_check_key(act->key, true);
 	idem_scope_resolve(act->scope, IDEM_SCOPE_USING, &scope);
 	act_check_response(act, &scope);
 	if (act->step != NULL)

@@ -3,8 +3,10 @@
  *	  SQL functions idem_allowed and idem_why_not: what could be fired.
  *
  * They read the row with the caller's snapshot, as the caller, and judge it as
- * idem_fire() would.  They lock and write nothing, so they work on a standby;
- * what they say may be over the moment after.
+ * idem_fire() would, and look whether he may write the columns that it writes;
+ * what row security says of the new row is known only when it is written.  They
+ * lock and write nothing, so they work on a standby; what they say may be over
+ * the moment after.
  */
 #include "postgres.h"
 
@@ -12,6 +14,7 @@
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -57,6 +60,29 @@ allowed_read(IdemFire *fire, Datum *id, IdemFireRow *row)
 	idem_fire_take_row(fire, SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
 					   row);
 	return true;
+}
+
+/*
+ * A column that idem_fire() writes and the current role may not; NULL if there
+ * is none.  The privileges are those of the table that was named, as in any
+ * UPDATE.
+ */
+static const char *
+allowed_lacks(const IdemFire *fire)
+{
+	Oid			relid = fire->target->relid;
+	Oid			role = GetUserId();
+
+	if (pg_class_aclcheck(relid, role, ACL_UPDATE) == ACLCHECK_OK)
+		return NULL;
+	if (pg_attribute_aclcheck(relid, fire->binding->column, role,
+							  ACL_UPDATE) != ACLCHECK_OK)
+		return NameStr(fire->binding->column_name);
+	if (fire->has_version && fire->version.strict &&
+		pg_attribute_aclcheck(relid, fire->version.column, role,
+							  ACL_UPDATE) != ACLCHECK_OK)
+		return fire->version.column_name;
+	return NULL;
 }
 
 /*
@@ -126,6 +152,7 @@ idem_allowed(PG_FUNCTION_ARGS)
 	SPI_connect();
 	rel = table_open(fire.target->relid, NoLock);
 	table = idem_table_require(rel, CurrentMemoryContext);
+	fire.has_version = idem_rowversion_find(rel, &fire.version);
 	fire.context_of = CurrentMemoryContext;
 	for (int i = 0; i < table->nbindings; i++)
 	{
@@ -136,7 +163,8 @@ idem_allowed(PG_FUNCTION_ARGS)
 										CurrentMemoryContext);
 		if (!allowed_read(&fire, id, &row))
 			break;
-		allowed_of(&fire, &row, (ReturnSetInfo *) fcinfo->resultinfo);
+		if (allowed_lacks(&fire) == NULL)
+			allowed_of(&fire, &row, (ReturnSetInfo *) fcinfo->resultinfo);
 		idem_fire_close(&fire);
 	}
 	table_close(rel, NoLock);
@@ -192,6 +220,7 @@ idem_why_not(PG_FUNCTION_ARGS)
 	Datum		id[IDEM_TARGET_MAXKEYS];
 	IdemFireRow row;
 	IdemFireVerdict verdict = {.outcome = IDEM_FIRE_MISSING};
+	const char *lacking;
 	char	   *answer = NULL;
 
 	if (PG_ARGISNULL(2))
@@ -208,7 +237,14 @@ idem_why_not(PG_FUNCTION_ARGS)
 	else
 	{
 		idem_fire_judge(&fire, &row, GetActiveSnapshot(), &verdict);
-		if (verdict.outcome != IDEM_FIRE_APPLIED)
+		lacking = verdict.outcome == IDEM_FIRE_APPLIED ||
+			verdict.outcome == IDEM_FIRE_GUARDED ? allowed_lacks(&fire) : NULL;
+		if (lacking != NULL)
+			answer = psprintf("%s: role \"%s\" may not update column \"%s\" of table \"%s\"",
+							  idem_fire_outcomes[IDEM_FIRE_FORBIDDEN],
+							  GetUserNameFromId(GetUserId(), false), lacking,
+							  fire.target->table);
+		else if (verdict.outcome != IDEM_FIRE_APPLIED)
 			answer = allowed_explain(&fire, &verdict);
 	}
 	idem_fire_close(&fire);

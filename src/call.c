@@ -216,7 +216,7 @@ idem_call_prepare(IdemCall *call, text *key, text *scope)
 	call->key = key;
 	call->ttl = NULL;
 	call->wait = idem_wait_forever;
-	idem_registry_check_key(key);
+	idem_registry_check_key(key, false);
 	idem_scope_resolve(scope, IDEM_SCOPE_CLAIMING, &call->scope);
 }
 

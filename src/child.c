@@ -68,7 +68,7 @@ idem_child(PG_FUNCTION_ARGS)
 	text	   *name = IDEM_ARG_TEXT(1);
 	IdemScope	scope;
 
-	idem_registry_check_key(key);
+	idem_registry_check_key(key, false);
 	if (name == NULL || VARSIZE_ANY_EXHDR(name) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),

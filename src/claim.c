@@ -194,7 +194,7 @@ idem_claim(PG_FUNCTION_ARGS)
 	IdemStore	store;
 	IdemVerdict verdict;
 
-	idem_registry_check_key(request.key);
+	idem_registry_check_key(request.key, true);
 	idem_scope_resolve(IDEM_ARG_TEXT(2), IDEM_SCOPE_CLAIMING, &scope);
 	request.scope = &scope;
 	claim_parse_hold(IDEM_ARG_TEXT(3), IDEM_ARG_INTERVAL(4), &scope, &request);
@@ -300,7 +300,7 @@ idem_once(PG_FUNCTION_ARGS)
 	IdemVerdict verdict;
 	text	   *key = IDEM_ARG_TEXT(0);
 
-	idem_registry_check_key(key);
+	idem_registry_check_key(key, false);
 	once_prepare(IDEM_ARG_TEXT(1), IDEM_ARG_INTERVAL(2), &scope, &request);
 	request.key = key;
 

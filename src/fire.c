@@ -155,14 +155,14 @@ idem_fire_prepare(IdemFire *fire, FunctionCallInfo fcinfo, LOCKMODE lockmode)
 
 	if (fire->key != NULL)
 	{
-		/* the hint of other verbs names the setting, which events do not use */
+		/* other verbs cannot do without one */
 		if (VARSIZE_ANY_EXHDR(fire->key) == 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 					 errmsg("idem key is missing"),
 					 errhint("Pass a key, or NULL for an event without one."),
 					 errhidestmt(true)));
-		idem_registry_check_key(fire->key);
+		idem_registry_check_key(fire->key, false);
 		idem_scope_resolve(cstring_to_text("idem.fire"), IDEM_SCOPE_USING,
 						   &fire->scope);
 	}

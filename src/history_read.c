@@ -141,6 +141,31 @@ history_names(const IdemTable *table, Datum *schemas, Datum *names)
 }
 
 /*
+ * Says why there is nothing, where nothing has been recorded: once in a
+ * statement, which may ask for row after row.
+ */
+static void
+history_tell_of_none(const IdemTable *table, const IdemTarget *target,
+					 FmgrInfo *flinfo)
+{
+	for (int i = 0; i < table->nbindings; i++)
+	{
+		if (table->bindings[i].history)
+			return;
+	}
+	if (flinfo->fn_extra != NULL)
+		return;
+	flinfo->fn_extra = flinfo;
+	ereport(NOTICE,
+			(errmsg("nothing is recorded of rows of table \"%s\"",
+					target->table),
+			 table->nbindings == 0 ?
+			 errdetail("No machine is attached to it.") :
+			 errdetail("Its machine is attached without history."),
+			 errhint("Attach the machine with history => true.")));
+}
+
+/*
  * idem_history(table_name, id) -> SETOF idem.history
  */
 Datum
@@ -200,6 +225,8 @@ idem_history(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("table \"idem.history\" does not have its declared columns")));
+	if (SPI_processed == 0)
+		history_tell_of_none(table, target, fcinfo->flinfo);
 	for (uint64 i = 0; i < SPI_processed; i++)
 		tuplestore_puttuple(rsinfo->setResult, SPI_tuptable->vals[i]);
 	SPI_finish();

@@ -61,25 +61,67 @@ typedef struct GuardContext
 	const IdemMachine *machine;
 	const IdemRule *rule;
 	const char *source;			/* while it is parsed */
+	const char *places;			/* where its names are looked for */
+	ErrorContextCallback callback;
 } GuardContext;
 
+/*
+ * An error of the parser's: its position is none in the client's statement, and
+ * a name that it did not find is there, perhaps, where nobody looked.
+ */
 static void
-judge_error_context(void *arg)
+judge_parse_error(const GuardContext *context)
 {
-	GuardContext *context = (GuardContext *) arg;
 	int			position = geterrposition();
+	int			code = geterrcode();
 
-	/* not a position in the client's statement */
-	if (position > 0 && context->source != NULL)
+	if (position > 0)
 	{
 		errposition(0);
 		internalerrposition(position);
 		internalerrquery(context->source);
 	}
+	if (code == ERRCODE_UNDEFINED_FUNCTION ||
+		code == ERRCODE_UNDEFINED_OBJECT)
+		errhint("A guard's names are looked for in %s only: qualify others with their schema%s.",
+				context->places,
+				code == ERRCODE_UNDEFINED_FUNCTION ?
+				", and cast arguments to the types that are declared" : "");
+}
+
+static void
+judge_error_context(void *arg)
+{
+	GuardContext *context = (GuardContext *) arg;
+
+	if (context->source != NULL)
+		judge_parse_error(context);
 	errcontext("guard of transition \"%s\" from \"%s\" to \"%s\" of machine \"%s\"",
 			   context->rule->event,
 			   context->rule->from != NULL ? context->rule->from : "*",
 			   context->rule->to, context->machine->name);
+}
+
+/*
+ * Says of errors which guard they are about, until judge_context_end().
+ */
+static void
+judge_context_begin(GuardContext *context, const IdemMachine *machine,
+					const IdemRule *rule)
+{
+	context->machine = machine;
+	context->rule = rule;
+	context->source = NULL;
+	context->callback.callback = judge_error_context;
+	context->callback.arg = context;
+	context->callback.previous = error_context_stack;
+	error_context_stack = &context->callback;
+}
+
+static void
+judge_context_end(const GuardContext *context)
+{
+	error_context_stack = context->callback.previous;
 }
 
 /*
@@ -144,26 +186,21 @@ judge_refuse_generated(Relation rel, Node *expr)
  * the outer one.
  */
 static Node *
-judge_parse(Relation rel, const IdemMachine *machine, const IdemRule *rule)
+judge_parse(Relation rel, GuardContext *context)
 {
-	GuardContext context;
-	ErrorContextCallback callback;
 	ParseState *pstate;
 	ParseNamespaceItem *item;
 	SelectStmt *select;
 	List	   *raw;
 	Node	   *expr;
-	char	   *source = psprintf("SELECT (%s\n)", rule->guard);
+	char	   *source = psprintf("SELECT (%s\n)", context->rule->guard);
 	int			nestlevel;
 
-	context.machine = machine;
-	context.rule = rule;
-	context.source = source;
-	callback.callback = judge_error_context;
-	callback.arg = &context;
-	callback.previous = error_context_stack;
-	error_context_stack = &callback;
-
+	context->places = isAnyTempNamespace(RelationGetNamespace(rel)) ?
+		"pg_catalog" :
+		psprintf("pg_catalog and schema \"%s\"",
+				 get_namespace_name(RelationGetNamespace(rel)));
+	context->source = source;
 	nestlevel = judge_pin_settings(RelationGetNamespace(rel));
 	raw = raw_parser(source, RAW_PARSE_DEFAULT);
 	select = list_length(raw) == 1 ?
@@ -201,7 +238,7 @@ judge_parse(Relation rel, const IdemMachine *machine, const IdemRule *rule)
 	ChangeVarNodes(expr, PRS2_NEW_VARNO, OUTER_VAR, 0);
 
 	AtEOXact_GUC(true, nestlevel);
-	error_context_stack = callback.previous;
+	context->source = NULL;
 	return expr;
 }
 
@@ -214,8 +251,13 @@ idem_judge_check_guards(Relation rel, const IdemMachine *machine)
 {
 	for (int i = 0; i < machine->nrules; i++)
 	{
-		if (machine->rules[i].guard != NULL)
-			(void) judge_parse(rel, machine, &machine->rules[i]);
+		GuardContext context;
+
+		if (machine->rules[i].guard == NULL)
+			continue;
+		judge_context_begin(&context, machine, &machine->rules[i]);
+		(void) judge_parse(rel, &context);
+		judge_context_end(&context);
 	}
 }
 
@@ -236,11 +278,12 @@ judge_free_plans(void *arg)
  * The planned guard, a copy of the caller's own.
  */
 static Expr *
-judge_plan(Relation rel, IdemJudge *judge, const IdemRule *rule)
+judge_plan(Relation rel, IdemJudge *judge, GuardContext *context)
 {
+	const IdemRule *rule = context->rule;
 	IdemBinding *binding = judge->binding;
 	IdemPlans  *plans = binding->plans;
-	MemoryContext context = judge->table->context;
+	MemoryContext keeper = judge->table->context;
 	CachedExpression *plan;
 
 	if (plans != NULL && plans->serial != judge->machine->serial)
@@ -253,14 +296,14 @@ judge_plan(Relation rel, IdemJudge *judge, const IdemRule *rule)
 	{
 		int			room = Max(16, 2 * judge->machine->nrules);
 
-		plans = MemoryContextAllocZero(context, sizeof(IdemPlans));
-		plans->plans = MemoryContextAllocZero(context,
+		plans = MemoryContextAllocZero(keeper, sizeof(IdemPlans));
+		plans->plans = MemoryContextAllocZero(keeper,
 											  room * sizeof(CachedExpression *));
-		plans->roles = MemoryContextAllocZero(context, room * sizeof(Oid));
+		plans->roles = MemoryContextAllocZero(keeper, room * sizeof(Oid));
 		plans->room = room;
 		plans->callback.func = judge_free_plans;
 		plans->callback.arg = plans;
-		MemoryContextRegisterResetCallback(context, &plans->callback);
+		MemoryContextRegisterResetCallback(keeper, &plans->callback);
 		binding->plans = plans;
 	}
 	plans->serial = judge->machine->serial;
@@ -276,7 +319,7 @@ judge_plan(Relation rel, IdemJudge *judge, const IdemRule *rule)
 	}
 	if (plan == NULL)
 	{
-		Node	   *expr = judge_parse(rel, judge->machine, rule);
+		Node	   *expr = judge_parse(rel, context);
 
 		plan = GetCachedExpression(expr);
 		if (binding->plans != plans || plans->serial != judge->machine->serial)
@@ -427,7 +470,6 @@ judge_guard(IdemJudge *judge, TupleTableSlot *old_slot,
 			TupleTableSlot *new_slot, const IdemRule *rule)
 {
 	GuardContext context;
-	ErrorContextCallback callback;
 	Datum		value;
 	bool		isnull;
 
@@ -435,6 +477,7 @@ judge_guard(IdemJudge *judge, TupleTableSlot *old_slot,
 		return true;
 	judge_follow_role(judge);
 
+	judge_context_begin(&context, judge->machine, rule);
 	if (judge->guards[rule->index] == NULL)
 	{
 		Relation	rel = RelationIdGetRelation(judge->relid);
@@ -443,7 +486,7 @@ judge_guard(IdemJudge *judge, TupleTableSlot *old_slot,
 
 		if (!RelationIsValid(rel))
 			elog(ERROR, "could not open relation with OID %u", judge->relid);
-		plan = judge_plan(rel, judge, rule);
+		plan = judge_plan(rel, judge, &context);
 		RelationClose(rel);
 		former = MemoryContextSwitchTo(judge->holder);
 		if (judge->econtext == NULL)
@@ -454,18 +497,11 @@ judge_guard(IdemJudge *judge, TupleTableSlot *old_slot,
 	if (new_slot == NULL)
 		new_slot = judge_result(judge, old_slot, rule);
 
-	context.machine = judge->machine;
-	context.rule = rule;
-	context.source = NULL;
-	callback.callback = judge_error_context;
-	callback.arg = &context;
-	callback.previous = error_context_stack;
-	error_context_stack = &callback;
 	judge->econtext->ecxt_innertuple = old_slot;
 	judge->econtext->ecxt_outertuple = new_slot;
 	value = ExecEvalExprSwitchContext(judge->guards[rule->index],
 									  judge->econtext, &isnull);
-	error_context_stack = callback.previous;
+	judge_context_end(&context);
 	ResetExprContext(judge->econtext);
 	return !isnull && DatumGetBool(value);
 }

@@ -90,7 +90,7 @@ idem_forget(PG_FUNCTION_ARGS)
 	IdemRow		row;
 	int			rounds = 0;
 
-	idem_registry_check_key(key);
+	idem_registry_check_key(key, false);
 	idem_scope_resolve(IDEM_ARG_TEXT(1), IDEM_SCOPE_OPERATING, &scope);
 	idem_require_writable("idem_forget()");
 
@@ -135,7 +135,7 @@ idem_reopen(PG_FUNCTION_ARGS)
 	TimestampTz now;
 	int			rounds = 0;
 
-	idem_registry_check_key(key);
+	idem_registry_check_key(key, false);
 	idem_scope_resolve(IDEM_ARG_TEXT(1), IDEM_SCOPE_OPERATING, &scope);
 	idem_require_writable("idem_reopen()");
 
@@ -273,7 +273,7 @@ idem_import(PG_FUNCTION_ARGS)
 	IdemStore	store;
 	bool		stored;
 
-	idem_registry_check_key(key);
+	idem_registry_check_key(key, false);
 	import_prepare(fcinfo, &import);
 	idem_store_open(&store, RowExclusiveLock);
 	stored = import_one(&store, &import, key, IDEM_ARG_TEXT(1));

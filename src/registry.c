@@ -47,15 +47,19 @@
 /*
  * Refuses what cannot be a key.  The length limit keeps every index entry
  * below PostgreSQL's own limit, which would depend on how well data compress.
+ * "has_default" is true where the setting idem.key is taken for a key that is
+ * not given.
  */
 void
-idem_registry_check_key(text *key)
+idem_registry_check_key(text *key, bool has_default)
 {
 	if (key == NULL || VARSIZE_ANY_EXHDR(key) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 				 errmsg("idem key is missing"),
-				 errhint("Pass a key, or set \"idem.key\" for the request."),
+				 has_default ?
+				 errhint("Pass a key, or set \"idem.key\" for the request.") :
+				 errhint("Pass a key."),
 				 errhidestmt(true)));
 	if (VARSIZE_ANY_EXHDR(key) > MAX_KEY_LENGTH)
 		ereport(ERROR,
@@ -106,7 +110,7 @@ idem_registry_sort_keys(Datum *keys, bool *nulls, int nkeys)
 	{
 		batch[i].key = nulls[i] ? NULL : DatumGetTextPP(keys[i]);
 		batch[i].position = i;
-		idem_registry_check_key(batch[i].key);
+		idem_registry_check_key(batch[i].key, false);
 		batch[i].prefix = 0;
 		memcpy(&batch[i].prefix, VARDATA_ANY(batch[i].key),
 			   Min(VARSIZE_ANY_EXHDR(batch[i].key), sizeof(uint64)));

@@ -61,7 +61,7 @@ typedef struct IdemBatchKey
 	int			position;		/* in the array given */
 } IdemBatchKey;
 
-extern void idem_registry_check_key(text *key);
+extern void idem_registry_check_key(text *key, bool has_default);
 extern IdemBatchKey *idem_registry_sort_keys(Datum *keys, bool *nulls,
 											 int nkeys);
 extern void idem_registry_parse_wait(const Interval *span, IdemWait *wait);

@@ -238,7 +238,7 @@ idem_lookup(PG_FUNCTION_ARGS)
 	IdemClaim  *claim;
 	IdemRow		row;
 
-	idem_registry_check_key(key);
+	idem_registry_check_key(key, true);
 	idem_scope_resolve(IDEM_ARG_TEXT(1), IDEM_SCOPE_USING, &scope);
 	InitMaterializedSRF(fcinfo, 0);
 

@@ -424,7 +424,7 @@ idem_window(PG_FUNCTION_ARGS)
 	Datum		values[3];
 	bool		nulls[3] = {false, false, false};
 
-	idem_registry_check_key(IDEM_ARG_TEXT(0));
+	idem_registry_check_key(IDEM_ARG_TEXT(0), false);
 	window_check_arguments(window.span, !PG_ARGISNULL(3),
 						   PG_ARGISNULL(3) ? 0 : PG_GETARG_INT32(3));
 	window.max = PG_GETARG_INT32(3);

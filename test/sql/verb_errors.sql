@@ -35,6 +35,10 @@ SELECT pg_temp.tell($$ SELECT idem_claim('SECRET', wait => '-1 s') $$);
 SELECT pg_temp.tell($$ SELECT idem_claim('SECRET', ttl => '4711 years') $$);
 SELECT pg_temp.tell($$ SELECT idem_once_many(NULL) $$);
 SELECT pg_temp.tell($$ SELECT idem_once_many('{SECRET,NULL}') $$);
+-- only where the setting is the default
+SELECT pg_temp.tell($$ SELECT idem_complete(NULL) $$), pg_temp.tell($$ SELECT idem_lookup('') $$);
+SELECT t, pg_temp.tell('SELECT ' || t) FROM unnest(ARRAY[$$idem_once('')$$, $$idem_call(NULL, 'now()')$$, $$idem_child(NULL, 'a')$$,
+	$$idem_window('', '1 s')$$, $$idem_forget(NULL)$$, $$idem_reopen('')$$, $$idem_import(NULL)$$, $$idem_import_many('{NULL}')$$]) AS t;
 SELECT pg_temp.tell($$ SELECT idem_import('SECRET', created_at => 'infinity') $$);
 SELECT pg_temp.tell($$ SELECT idem_import_many('{SECRET}', '{SECRET,SECRET}') $$);
 SELECT pg_temp.tell($$ SELECT idem_import_many(NULL) $$);
