@@ -442,7 +442,7 @@ idem_machine_get(const char *name, bool missing_ok, MemoryContext holder)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_MISUSE),
 				 errmsg("machine \"%s\" does not exist", name),
-				 errhint("Define it with idem_define(); a dump without data leaves out definitions, which idem_export() in the original database prints."),
+				 errhint("Define it with idem_define(); a dump without data, or of single tables, leaves out definitions, which idem_export() in the original database prints."),
 				 errhidestmt(true)));
 	}
 

@@ -122,6 +122,30 @@ UPDATE orders SET state = 'in review' WHERE id = 1;
 		'draft', "$what: and then it does");
 }
 
+# One table: its triggers come along, and neither the extension nor the machine.
+# Without the extension it is left unguarded, and an error says so.
+my $table = "$PostgreSQL::Test::Utils::tmp_check/table.sql";
+$node->command_ok(
+	[ 'pg_dump', '-Fp', '-t', 'orders', '-f', $table, $node->connstr('machine1') ],
+	'pg_dump of a table');
+$node->safe_psql('postgres', 'CREATE DATABASE bare TEMPLATE template0');
+$node->command_fails_like(
+	[ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $table, $node->connstr('bare') ],
+	qr/function public\.idem_\w+\(.*\) does not exist/,
+	'one table, without the extension: an error');
+is($node->safe_psql('bare', q{UPDATE public.orders SET state = 'nonsense' WHERE id = 1 RETURNING 1}),
+	'1', 'one table, without the extension: it is not guarded');
+$node->safe_psql('postgres', 'CREATE DATABASE single TEMPLATE template0');
+$node->safe_psql('single', 'CREATE EXTENSION idem');
+$node->command_ok(
+	[ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $table, '-o', "$table.out", $node->connstr('single') ],
+	'one table, with the extension: restored');
+my $move = q{UPDATE public.orders SET state = 'approved' WHERE id = 1};
+is(errcode($node, 'single', $move), 'ID500', 'one table: nothing moves without its machine');
+$node->safe_psql('single',
+	$node->safe_psql('machine1', 'SELECT * FROM idem_export()'));
+is(errcode($node, 'single', $move), 'ID409', 'one table: with it, it is guarded');
+
 # A role that is nowhere when the machines come, or came too late.
 $node->safe_psql('machine1', "UPDATE idem.machine SET owner = 'regress_idem_keeper' WHERE name = 'empty'");
 my $file = "$PostgreSQL::Test::Utils::tmp_check/roles.sql";
