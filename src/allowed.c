@@ -86,22 +86,8 @@ allowed_lacks(const IdemFire *fire)
 }
 
 /*
- * Whether the event is for somebody to fire: not if all its rules wait for
- * their time.
- */
-static bool
-allowed_by_hand(const IdemRule *const *rules, int nrules, const char *event)
-{
-	for (int i = 0; i < nrules; i++)
-	{
-		if (!rules[i]->timed && strcmp(rules[i]->event, event) == 0)
-			return true;
-	}
-	return false;
-}
-
-/*
- * What one machine of the table allows.
+ * What one machine of the table allows.  What waits for its time is nothing for
+ * somebody to fire.
  */
 static void
 allowed_of(IdemFire *fire, const IdemFireRow *row, ReturnSetInfo *rsinfo)
@@ -123,11 +109,11 @@ allowed_of(IdemFire *fire, const IdemFireRow *row, ReturnSetInfo *rsinfo)
 
 		for (int j = 0; j < i && !again; j++)
 			again = strcmp(rules[j]->event, rules[i]->event) == 0;
-		if (again || !allowed_by_hand(rules, nrules, rules[i]->event))
+		if (again)
 			continue;
 		fire->event = rules[i]->event;
 		idem_fire_judge(fire, row, GetActiveSnapshot(), &verdict);
-		if (verdict.outcome != IDEM_FIRE_APPLIED)
+		if (verdict.outcome != IDEM_FIRE_APPLIED || verdict.rule->timed)
 			continue;
 		values[0] = CStringGetTextDatum(fire->event);
 		values[1] = CStringGetTextDatum(verdict.to);

@@ -234,7 +234,7 @@ idem_fire_lock(IdemFire *fire, Datum *id, IdemFireRow *row)
 	idem_target_run(idem_target_plan(fire->target, columns.data, "",
 									 psprintf("FOR %sUPDATE OF t%s",
 											  fire->moves ? "" : "NO KEY ",
-											  fire->timed ? " SKIP LOCKED" : ""),
+											  fire->timed_since != NULL ? " SKIP LOCKED" : ""),
 									 0, NULL),
 					id, NULL);
 	if (SPI_processed == 0)
@@ -256,7 +256,7 @@ idem_fire_write(IdemFire *fire, Datum *id, const IdemFireRow *row,
 		.machine = fire->machine->name,
 		.column = NameStr(fire->binding->column_name),
 		.event = fire->event,
-		.any_role = fire->timed,
+		.timed_since = fire->timed_since,
 		.key = fire->key,
 		.context = fire->context,
 		.relid = row->relid,

@@ -40,8 +40,8 @@ typedef struct IdemFire
 	Jsonb	   *context;
 	bool		has_version;
 	IdemVersion version;
-	bool		timed;			/* the table's owner's own doing: no role is
-								 * asked for, and no row waited for */
+	const TimestampTz *timed_since; /* as in judge.h: the table's owner's own
+									 * doing, and no row is waited for */
 	const char *only_from;		/* from this state alone; NULL: any */
 	bool		(*is_over) (void *arg); /* whether the row, now locked, is to
 										 * be left alone; NULL: no */

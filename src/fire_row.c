@@ -107,7 +107,7 @@ fire_leaf(IdemFire *fire, Oid relid)
 	binding = idem_table_binding(table, fire->binding->tag);
 	leaf->judge = idem_judge_begin(leaf->rel, table, binding,
 								   fire->context_of);
-	leaf->judge->any_role = fire->timed;
+	leaf->judge->timed_since = fire->timed_since;
 	leaf->slot = table_slot_create(leaf->rel, NULL);
 	leaf->next = fire->leaves;
 	fire->leaves = leaf;

@@ -310,7 +310,7 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 		verdict = IDEM_JUDGE_ILLEGAL;
 	else
 	{
-		judge->any_role = *intent != NULL && (*intent)->any_role;
+		judge->timed_since = *intent != NULL ? (*intent)->timed_since : NULL;
 		verdict = idem_judge_slots(judge, old_slot, new_slot, from, to,
 								   *intent != NULL ? (*intent)->event : NULL,
 								   &rule);

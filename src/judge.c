@@ -43,6 +43,7 @@
 
 #include "errors.h"
 #include "judge.h"
+#include "timer.h"
 
 /* planned guards of one binding, by index of the rule */
 typedef struct IdemPlans
@@ -420,7 +421,7 @@ idem_judge_is_exempt(IdemJudge *judge)
 bool
 idem_judge_role(IdemJudge *judge, const IdemRule *rule)
 {
-	if (rule->nroles == 0 || judge->any_role)
+	if (rule->nroles == 0 || judge->timed_since != NULL)
 		return true;
 	judge_follow_role(judge);
 	if (judge->allowed[rule->index] == 0)
@@ -513,7 +514,8 @@ judge_guard(IdemJudge *judge, TupleTableSlot *old_slot,
  * but its state changed.
  *
  * Where the state stays, only a rule that is declared so makes it a move, in
- * a state whose mode is "reenter".
+ * a state whose mode is "reenter".  Where time is what fires it, only a rule that
+ * is timed, and whose time has come.
  */
 IdemJudgement
 idem_judge_slots(IdemJudge *judge, TupleTableSlot *old_slot,
@@ -539,6 +541,10 @@ idem_judge_slots(IdemJudge *judge, TupleTableSlot *old_slot,
 		if (to >= 0 && candidate->to_state != to)
 			continue;
 		if (event != NULL && strcmp(candidate->event, event) != 0)
+			continue;
+		if (judge->timed_since != NULL &&
+			!(candidate->timed &&
+			  idem_timer_due(candidate, *judge->timed_since) <= GetCurrentTimestamp()))
 			continue;
 		if (candidate->to_state == from)
 		{

@@ -8,6 +8,7 @@
 #include "access/htup.h"
 #include "executor/tuptable.h"
 #include "utils/relcache.h"
+#include "utils/timestamp.h"
 
 #include "binding.h"
 #include "machine_cache.h"
@@ -30,7 +31,10 @@ typedef struct IdemJudge
 	IdemTable  *table;
 	IdemBinding *binding;
 	const IdemMachine *machine;
-	bool		any_role;		/* set by who fires in the table's own name */
+	const TimestampTz *timed_since; /* set by who fires in the table's own
+									 * name what its time has come for: since
+									 * when the row is in its state.  NULL: by
+									 * a role */
 
 	/* judge.c's own */
 	MemoryContext holder;

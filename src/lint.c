@@ -18,6 +18,8 @@
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/timestamp.h"
 
 #include "diagram.h"
 #include "errors.h"
@@ -244,6 +246,13 @@ lint_pair(Lint *lint, const IdemTransitionDef *first,
 	strcmp(first->guard, second->guard) == 0;
 
 	if (!rules_meet(first, second, &always))
+		return;
+	/* by hand it is the first, but the second's time comes alone, or sooner */
+	if (second->after != NULL &&
+		(first->after == NULL ||
+		 DatumGetBool(DirectFunctionCall2(interval_gt,
+										  IntervalPGetDatum(first->after),
+										  IntervalPGetDatum(second->after)))))
 		return;
 	if (first->guard == NULL && second->guard == NULL &&
 		strcmp(first->from, second->from) == 0)

@@ -22,7 +22,7 @@ typedef struct IdemIntent
 	const char *machine;
 	const char *column;			/* NULL: every column of that machine */
 	const char *event;
-	bool		any_role;		/* fired in the table's own name */
+	const TimestampTz *timed_since; /* as in judge.h */
 	text	   *key;			/* for the history; NULL: none */
 	Jsonb	   *context;		/* for the history; NULL: the setting's */
 

@@ -19,7 +19,8 @@
  * The timer only says where to look.  What is done is judged by the row and
  * the definition as they are now: the row must still be in the state that it
  * entered, and a timed rule of the event must lead on from there, whose time
- * must have come.  A definition that has become slower puts the timer off.
+ * must have come; no other rule of that event is taken.  A definition that has
+ * become slower puts the timer off.
  *
  * A note that rows of a table lack timers is due at once, and is dealt with in
  * the same way (timer_fill.c); what they turn out to be due for is fired by the
@@ -95,6 +96,7 @@ typedef struct Timer
 	const char *outcome;		/* NULL: nothing to tell */
 	bool		keep;			/* look at it again ... */
 	TimestampTz due;			/* ... then, if not 0 */
+	TimestampTz next;			/* ... or then, if it is put off for longer */
 } Timer;
 
 static char *tick_error;
@@ -261,15 +263,16 @@ static void
 tick_handle(void *arg)
 {
 	Timer	   *timer = (Timer *) arg;
-	IdemFire	fire = {.verb = "idem_tick()",.event = timer->event,.timed = true,
-	.only_from = timer->state,.is_over = tick_is_over,.is_over_arg = timer};
+	IdemFire	fire = {.verb = "idem_tick()",.event = timer->event,
+	.timed_since = &timer->since,.only_from = timer->state,.is_over = tick_is_over,.is_over_arg = timer};
 	Oid			schema = get_namespace_oid(timer->schema, true);
 	Oid			relid = OidIsValid(schema) ?
 	get_relname_relid(timer->table, schema) : InvalidOid;
 	Relation	rel;
 	IdemTable  *table;
 	Oid			owner;
-	const IdemRule *rule = NULL;
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz due = DT_NOEND;
 
 	if (OidIsValid(relid) && !tick_lock(relid))
 	{
@@ -299,18 +302,24 @@ tick_handle(void *arg)
 		strcmp(fire.binding->machine, timer->machine) == 0)
 		fire.machine = idem_machine_get(fire.binding->machine, true,
 										CurrentMemoryContext);
-	if (fire.machine != NULL)
-		rule = idem_timer_rule(fire.machine,
-							   idem_machine_state(fire.machine, timer->state,
-												  strlen(timer->state)),
-							   timer->event);
+	if (fire.machine != NULL && !tick_is_note(timer))
+	{
+		int			state = idem_machine_state(fire.machine, timer->state,
+											   strlen(timer->state));
+
+		due = idem_timer_next(fire.machine, state, timer->event, timer->since,
+							  DT_NOBEGIN);
+		timer->next = idem_timer_next(fire.machine, state, timer->event,
+									  timer->since, now);
+	}
 	owner = rel->rd_rel->relowner;
-	if (fire.machine == NULL || (rule == NULL && !tick_is_note(timer)))
+	if (fire.machine == NULL || (due == DT_NOEND && !tick_is_note(timer)))
 		timer->outcome = tick_is_note(timer) ? NULL : "obsolete";
-	else if (rule != NULL &&
-			 (timer->due = idem_timer_due(rule, timer->since)) >
-			 GetCurrentTimestamp())
+	else if (due != DT_NOEND && due > now)
+	{
+		timer->due = due;
 		timer->keep = true;
+	}
 	else if (superuser_arg(owner) ||
 			 check_enable_rls(relid, owner, true) == RLS_ENABLED)
 	{
@@ -436,7 +445,8 @@ tick_one(Timer *timer, int limit, List **stalled)
 	{
 		bool		failed = timer->due == 1;
 
-		args[1] = TimestampTzGetDatum(failed ? tick_later(timer->tries) :
+		args[1] = TimestampTzGetDatum(failed ?
+									  Min(tick_later(timer->tries), timer->next) :
 									  timer->due);
 		args[2] = Int32GetDatum(failed ? timer->tries + 1 : 0);
 		idem_timers_execute(&put_off_plan, put_off_statement, 3, types, args);
@@ -449,6 +459,7 @@ tick_load(HeapTuple tuple, TupleDesc desc, Timer *timer)
 	bool		isnull;
 
 	memset(timer, 0, sizeof(Timer));
+	timer->next = DT_NOEND;
 	timer->tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(tuple, desc, 1,
 															  &isnull));
 	timer->machine = SPI_getvalue(tuple, desc, 2);

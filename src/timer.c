@@ -3,7 +3,8 @@
  *	  Notes when rows are due for a transition by themselves.
  *
  * A row that enters a state from which a timed rule leads on gets one timer
- * per event of such rules; one that leaves takes its timers along.  Both are
+ * per event of such rules, for the first of them that is due; one that leaves
+ * takes its timers along.  Both are
  * written together with the history, by the same statement, and with the row
  * locked by whoever moves it, so that a row's timers are those of the state
  * that it is in.  They are a reminder only: what is done at the time is judged
@@ -28,6 +29,7 @@
 #include "executor/spi.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
@@ -110,26 +112,56 @@ static const char carry_statement[] =
 #define TIMESTAMPTZARRAYOID	1185
 
 /*
- * The timed rule by which the event leaves the state, or NULL.
+ * The timed rule by which the event leaves the state first, or NULL.
  */
 const IdemRule *
 idem_timer_rule(const IdemMachine *machine, int state, const char *event)
 {
 	const IdemRule *const *rules;
 	int			nrules = idem_machine_rules(machine, state, &rules);
+	const IdemRule *first = NULL;
 
 	for (int i = 0; i < nrules; i++)
 	{
-		if (rules[i]->timed && strcmp(rules[i]->event, event) == 0)
-			return rules[i];
+		if (rules[i]->timed && strcmp(rules[i]->event, event) == 0 &&
+			(first == NULL ||
+			 DatumGetBool(DirectFunctionCall2(interval_lt,
+											  IntervalPGetDatum(&rules[i]->after),
+											  IntervalPGetDatum(&first->after)))))
+			first = rules[i];
 	}
-	return NULL;
+	return first;
 }
 
 TimestampTz
 idem_timer_due(const IdemRule *rule, TimestampTz since)
 {
 	return idem_scope_deadline_or_now(since, &rule->after, "after");
+}
+
+/*
+ * The first time later than that at which a rule of the event is due, or
+ * DT_NOEND.
+ */
+TimestampTz
+idem_timer_next(const IdemMachine *machine, int state, const char *event,
+				TimestampTz since, TimestampTz after)
+{
+	const IdemRule *const *rules;
+	int			nrules = idem_machine_rules(machine, state, &rules);
+	TimestampTz next = DT_NOEND;
+
+	for (int i = 0; i < nrules; i++)
+	{
+		if (rules[i]->timed && strcmp(rules[i]->event, event) == 0)
+		{
+			TimestampTz due = idem_timer_due(rules[i], since);
+
+			if (due > after && due < next)
+				next = due;
+		}
+	}
+	return next;
 }
 
 /*
@@ -221,7 +253,9 @@ idem_timers_add(IdemTimers *timers, const IdemHistoryRow *row)
 		timers_append(timers, &timers->sinces, TimestampTzGetDatum(row->at),
 					  TIMESTAMPTZOID);
 		timers_append(timers, &timers->dues,
-					  TimestampTzGetDatum(idem_timer_due(rules[i], row->at)),
+					  TimestampTzGetDatum(idem_timer_next(timers->machine, state,
+														  rules[i]->event,
+														  row->at, DT_NOBEGIN)),
 					  TIMESTAMPTZOID);
 	}
 }

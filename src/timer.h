@@ -17,6 +17,9 @@ extern void idem_timers_add(IdemTimers *timers, const IdemHistoryRow *row);
 extern const IdemRule *idem_timer_rule(const IdemMachine *machine, int state,
 									   const char *event);
 extern TimestampTz idem_timer_due(const IdemRule *rule, TimestampTz since);
+extern TimestampTz idem_timer_next(const IdemMachine *machine, int state,
+								   const char *event, TimestampTz since,
+								   TimestampTz after);
 extern void idem_timers_close(IdemTimers *timers);
 extern void idem_timers_carry(const IdemBinding *binding,
 							  const IdemHistoryRow *left,

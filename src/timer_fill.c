@@ -24,7 +24,9 @@
  *
  * The table is read as its owner, and what is found is written as the owner of
  * idem.timer.  Since when a row has been in its state is known from its history
- * if the last entry there is about that state; else from the note.
+ * if the last entry there is about that state; else from the note.  A timer of an
+ * earlier stay, left from before the machine was timed for a while no more, is not
+ * one of the row's.
  */
 #include "postgres.h"
 
@@ -132,7 +134,9 @@ static const char fill_statement[] =
 " ORDER BY h.seq DESC LIMIT 1) AS h ON true"
 " CROSS JOIN LATERAL (SELECT CASE WHEN h.to_state OPERATOR(pg_catalog.=) k.state"
 " THEN h.at ELSE $5 END) AS s (since)"
-" WHERE NOT EXISTS (SELECT FROM idem.timer AS t WHERE " BATCH_TIMER ")";
+" WHERE NOT EXISTS (SELECT FROM idem.timer AS t WHERE " BATCH_TIMER
+" AND (h.to_state OPERATOR(pg_catalog.=) k.state"
+" AND t.since OPERATOR(pg_catalog.<) h.at) IS NOT TRUE)";
 
 static const char outdated_statement[] =
 "SELECT FROM idem.timer AS t WHERE t.row_hash OPERATOR(pg_catalog.=) $4"
