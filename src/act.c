@@ -406,6 +406,49 @@ act_change(const IdemAct *act, const IdemScope *scope, TimestampTz now,
 }
 
 /*
+ * Whether times that were written at "now" are worth writing anew, since the write
+ * slept: a thousandth of what was granted is not, as a large response is written
+ * again with them.
+ */
+static bool
+act_lost_time(const IdemAct *act, const IdemRow *row, TimestampTz now)
+{
+	IdemColumn	column = act->verb == IDEM_RENEW ?
+	IDEM_COL_LEASE_UNTIL : IDEM_COL_EXPIRES_AT;
+
+	if (act->verb == IDEM_STEP || row->nulls[column] ||
+		!idem_wait_may_have_slept(now))
+		return false;
+	return (GetCurrentTimestamp() - now) >
+		(DatumGetTimestampTz(row->values[column]) - now) / 1000;
+}
+
+/*
+ * Writes the row as the verb leaves it over the version that was judged.
+ */
+static IdemStoreResult
+act_write(const IdemAct *act, const IdemScope *scope, IdemStore *store,
+		  const IdemRow *old, IdemRow *row)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	IdemRow		written;
+	IdemStoreResult result;
+
+	*row = *old;
+	act_change(act, scope, now, row);
+	result = idem_store_update(store, old, row, &idem_wait_forever);
+	if (result != IDEM_STORE_OK || !act_lost_time(act, row, now))
+		return result;
+
+	written = *row;
+	*row = *old;
+	act_change(act, scope, GetCurrentTimestamp(), row);
+	if (idem_store_update_own(store, &written, row) != IDEM_STORE_OK)
+		elog(ERROR, "idem claim was changed by its own transaction");
+	return result;
+}
+
+/*
  * Notes what the verb did to this transaction's own claim, if it is one, and
  * to the session's lock.
  */
@@ -463,7 +506,6 @@ idem_act_apply(const IdemAct *act)
 	{
 		bool		known;
 		IdemRow		old;
-		IdemStoreResult result;
 
 		CHECK_FOR_INTERRUPTS();
 		idem_registry_check_rounds(rounds);
@@ -475,10 +517,7 @@ idem_act_apply(const IdemAct *act)
 			break;
 		act_check_in_progress(act, &old);
 
-		row = old;
-		act_change(act, &scope, GetCurrentTimestamp(), &row);
-		result = idem_store_update(&store, &old, &row, &idem_wait_forever);
-		if (result == IDEM_STORE_OK)
+		if (act_write(act, &scope, &store, &old, &row) == IDEM_STORE_OK)
 		{
 			act_note(act, &scope, claim, &row);
 			if (act->verb == IDEM_RENEW)

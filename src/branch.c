@@ -149,19 +149,18 @@ branch_parse_op(text *op)
 }
 
 /*
- * The row of the branch.  False if there is none that counts; then it is filled
- * as an empty one, and "there" says whether an expired one is in the way.  With
- * "presume" there is none, as far as we know.
+ * The row of the branch.  Where there is none, or none that still counts, it is
+ * filled as an empty one; false if there is none.  With "presume" there is none,
+ * as far as we know.
  */
 static bool
 branch_read(IdemDirect *table, const Datum *key, bool presume, bool sure,
-			TimestampTz now, BranchRow *row, bool *there)
+			TimestampTz now, BranchRow *row)
 {
 	HeapTuple	tuple = presume ? NULL :
 	idem_direct_probe(table, key, sure, row->values, row->nulls);
 
-	*there = tuple != NULL;
-	if (*there)
+	if (tuple != NULL)
 	{
 		row->tid = tuple->t_self;
 		row->xmin = HeapTupleHeaderGetXmin(tuple->t_data);
@@ -175,7 +174,7 @@ branch_read(IdemDirect *table, const Datum *key, bool presume, bool sure,
 		row->values[i] = key[i];
 		row->nulls[i] = false;
 	}
-	return false;
+	return tuple != NULL;
 }
 
 /*
@@ -246,13 +245,12 @@ branch_call(IdemDirect *table, const Datum *key, int op)
 		TimestampTz now = GetCurrentTimestamp();
 		BranchRow	row;
 		bool		there;
-		bool		known;
 		BranchVerdict verdict;
 
 		CHECK_FOR_INTERRUPTS();
 		/* who inserts finds out that there was a row after all */
-		known = branch_read(table, key, presume, op == COL_CONFIRMED_AT, now,
-							&row, &there);
+		there = branch_read(table, key, presume, op == COL_CONFIRMED_AT, now,
+							&row);
 		if (!there && TransactionIdIsValid(table->pending))
 		{
 			(void) idem_direct_wait(table, &idem_wait_forever);
@@ -263,14 +261,19 @@ branch_call(IdemDirect *table, const Datum *key, int op)
 		verdict = branch_judge(&row, op);
 		if (verdict == BRANCH_DUPLICATE || verdict == BRANCH_SUSPENDED)
 			return verdict;
-		if (known && verdict == BRANCH_RUN)
+		/* also where the call before it is remembered no more */
+		if (there && verdict == BRANCH_RUN)
 			branch_check_snapshot(&row);
-		if (branch_write(table, &row, there, op, now) == IDEM_STORE_OK)
-		{
-			if (!there && op == COL_TRIED_AT)
-				new_in_a_row++;
-			return verdict;
-		}
+		if (branch_write(table, &row, there, op, now) != IDEM_STORE_OK)
+			continue;
+		/* only an update sleeps: then the call is made now */
+		if (there && idem_wait_may_have_slept(now) &&
+			branch_write(table, &row, true, op,
+						 GetCurrentTimestamp()) != IDEM_STORE_OK)
+			elog(ERROR, "branch was changed by its own transaction");
+		if (!there && op == COL_TRIED_AT)
+			new_in_a_row++;
+		return verdict;
 	}
 }
 

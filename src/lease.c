@@ -63,9 +63,6 @@ PG_FUNCTION_INFO_V1(idem_lease_break);
 #define FIRST_NAP			10
 #define LONGEST_NAP			500
 
-/* a write that took longer may have slept */
-#define BRIEF				(USECS_PER_SEC / 1000)
-
 typedef struct Acquisition
 {
 	text	   *name;
@@ -252,7 +249,7 @@ acquire_take(IdemLeases *leases, Acquisition *a, bool there, bool grant)
 
 	/* the update may have slept: its times are of before that */
 	if (result == IDEM_STORE_OK && there &&
-		GetCurrentTimestamp() - began >= BRIEF &&
+		idem_wait_may_have_slept(began) &&
 		acquire_write(leases, a, true, grant,
 					  &idem_wait_forever) != IDEM_STORE_OK)
 		elog(ERROR, "lease was changed by its own transaction");
@@ -400,7 +397,7 @@ idem_lease_renew(PG_FUNCTION_ARGS)
 			continue;
 		renewed = true;
 		/* the update may have slept; the lease counts from now */
-		if (GetCurrentTimestamp() - now >= BRIEF)
+		if (idem_wait_may_have_slept(now))
 		{
 			lease.until = idem_scope_deadline(GetCurrentTimestamp(), span,
 											  "lease");

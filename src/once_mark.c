@@ -123,19 +123,31 @@ mark_write(IdemStore *store, const IdemOnceTable *table, text *key,
 static bool
 mark_extend(IdemStore *store, const IdemOnceTable *table, const IdemRow *row)
 {
+	TimestampTz now = GetCurrentTimestamp();
 	IdemRow		fresh = *row;
+	IdemRow		written;
 
 	if (row->nulls[IDEM_COL_EXPIRES_AT])
 		return true;
 	fresh.nulls[IDEM_COL_TTL] = !table->has_ttl;
 	fresh.values[IDEM_COL_TTL] = IntervalPGetDatum(&table->ttl);
-	idem_row_set_expiry(&fresh, &table->scope, GetCurrentTimestamp());
+	idem_row_set_expiry(&fresh, &table->scope, now);
 	if (!fresh.nulls[IDEM_COL_EXPIRES_AT] &&
 		DatumGetTimestampTz(fresh.values[IDEM_COL_EXPIRES_AT]) <=
 		DatumGetTimestampTz(row->values[IDEM_COL_EXPIRES_AT]))
 		return true;
-	return idem_store_update(store, row, &fresh,
-							 &idem_wait_forever) == IDEM_STORE_OK;
+	if (idem_store_update(store, row, &fresh,
+						  &idem_wait_forever) != IDEM_STORE_OK)
+		return false;
+	if (fresh.nulls[IDEM_COL_EXPIRES_AT] || !idem_wait_may_have_slept(now))
+		return true;
+
+	/* it counts from the end of the sleep */
+	written = fresh;
+	idem_row_set_expiry(&fresh, &table->scope, GetCurrentTimestamp());
+	if (idem_store_update_own(store, &written, &fresh) != IDEM_STORE_OK)
+		elog(ERROR, "key was changed by its own transaction");
+	return true;
 }
 
 /*

@@ -132,6 +132,7 @@ idem_reopen(PG_FUNCTION_ARGS)
 	IdemClaim  *claim;
 	IdemRow		old;
 	IdemRow		row;
+	IdemRow		written;
 	TimestampTz now;
 	int			rounds = 0;
 
@@ -172,6 +173,15 @@ idem_reopen(PG_FUNCTION_ARGS)
 		idem_row_set_expiry(&row, &scope, now);
 	} while (idem_store_update(&store, &old, &row, &idem_wait_forever) !=
 			 IDEM_STORE_OK);
+	if (idem_wait_may_have_slept(now))
+	{
+		written = row;
+		now = GetCurrentTimestamp();
+		idem_row_set(&row, IDEM_COL_FINISHED_AT, TimestampTzGetDatum(now));
+		idem_row_set_expiry(&row, &scope, now);
+		if (idem_store_update_own(&store, &written, &row) != IDEM_STORE_OK)
+			elog(ERROR, "idem key was changed by its own transaction");
+	}
 
 	if (claim != NULL)
 		idem_claims_note(scope.name, key, IDEM_CLAIM_ENDED, IDEM_HOLD_NONE,

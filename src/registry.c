@@ -41,9 +41,6 @@
 /* nobody loses so many races in a row */
 #define MAX_ROUNDS		10000
 
-/* a write that took longer may have slept */
-#define BRIEF			(USECS_PER_SEC / 1000)
-
 /*
  * Refuses what cannot be a key.  The length limit keeps every index entry
  * below PostgreSQL's own limit, which would depend on how well data compress.
@@ -397,7 +394,7 @@ registry_restamp(IdemStore *store, const IdemRequest *request, bool there,
 	IdemRow		fresh = *row;
 
 	/* the direct insert never sleeps, but says CHANGED afterwards */
-	if (now - judged_at < BRIEF || (store->direct && !there) ||
+	if (now - judged_at < IDEM_BRIEF || (store->direct && !there) ||
 		(!request->once && request->hold == IDEM_HOLD_TRANSACTION))
 		return;
 
@@ -424,7 +421,7 @@ registry_sleep(IdemStore *store, IdemStoreResult result, bool there,
 	if (result == IDEM_STORE_OK && store->direct && !there)
 		return 0;
 	took = GetCurrentTimestamp() - since;
-	return took >= (result == IDEM_STORE_OK ? 10 * BRIEF : BRIEF) ? took : 0;
+	return took >= (result == IDEM_STORE_OK ? 10 * IDEM_BRIEF : IDEM_BRIEF) ? took : 0;
 }
 
 /*

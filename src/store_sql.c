@@ -180,6 +180,31 @@ idem_sql_plan_by_index(SPIPlanPtr plan)
 	PG_END_TRY();
 }
 
+/*
+ * Runs such a statement, connected to SPI: by the plan that was made for it, also
+ * where the session asks for plans of its own for each execution.
+ */
+int
+idem_sql_execute_by_index(SPIPlanPtr plan, Datum *values, Snapshot snapshot)
+{
+	int			mode = plan_cache_mode;
+	int			rc = 0;
+
+	idem_sql_plan_by_index(plan);
+	PG_TRY();
+	{
+		plan_cache_mode = PLAN_CACHE_MODE_AUTO;
+		rc = SPI_execute_snapshot(plan, values, NULL, snapshot,
+								  InvalidSnapshot, false, true, 0);
+	}
+	PG_FINALLY();
+	{
+		plan_cache_mode = mode;
+	}
+	PG_END_TRY();
+	return rc;
+}
+
 static SPIPlanPtr
 sql_plan(SqlStatement which)
 {

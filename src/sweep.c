@@ -8,7 +8,8 @@
  *
  * There is no index on expiry, since it would have to be maintained by every
  * write.  Instead a sweep walks the relation's blocks from where the last one
- * stopped, a bounded number of blocks at a time, and goes once round at most.
+ * stopped, a bounded number of blocks at a time, the fewer the slower they are, and
+ * goes once round at most.
  *
  * It never waits: a row that somebody else is changing is left for the next
  * time, and so is a row that raises an error, and a relation that is locked.
@@ -52,7 +53,7 @@
 
 PG_FUNCTION_INFO_V1(idem_sweep);
 
-/* between two looks at whether the time is up */
+/* at most, between two looks at whether the time is up */
 #define BLOCKS_AT_A_TIME	64
 
 struct IdemSweepKind
@@ -82,13 +83,15 @@ struct IdemSweepKind
 	.relation = rel, \
 	.list = { \
 		.text = EXPIRED_IN_RANGE(table, expired), \
-		.nparams = 4, .types = {TIDOID, TIDOID, TIMESTAMPTZOID, INT8OID} \
+		.nparams = 4, .types = {TIDOID, TIDOID, TIMESTAMPTZOID, INT8OID}, \
+		.by_index = true \
 	}, \
 	.remove = { \
 		.text = "DELETE FROM ONLY idem." table " WHERE ctid OPERATOR(pg_catalog.=)" \
 		" ANY (ARRAY(" EXPIRED_IN_RANGE(table, expired) \
 		" FOR UPDATE SKIP LOCKED))", \
-		.nparams = 4, .types = {TIDOID, TIDOID, TIMESTAMPTZOID, INT8OID} \
+		.nparams = 4, .types = {TIDOID, TIDOID, TIMESTAMPTZOID, INT8OID}, \
+		.by_index = true \
 	} \
 }
 
@@ -104,15 +107,25 @@ static IdemSweepKind kinds[] =
 	SWEEP_WHERE("token", IDEM_REL_TOKEN,
 				"expires_at OPERATOR(pg_catalog.<=)"
 				" ($3 OPERATOR(pg_catalog.-) '24 h'::pg_catalog.interval)"
-	/* one that ended older ones stays while these would count without it */
-				" AND (ends_older IS NULL OR NOT EXISTS ("
+	/*
+	 * The one that ended older ones last stays while there are any, also
+	 * expired ones, since the clock may be set back: in that it stands for
+	 * all that ended any before it.
+	 */
+				" AND (ends_older IS NULL"
+				" OR ends_older OPERATOR(pg_catalog.<) ("
+				"SELECT newer.ends_older FROM ONLY idem.token AS newer"
+				" WHERE newer.subject OPERATOR(pg_catalog.=) token.subject"
+				" AND newer.purpose OPERATOR(pg_catalog.=) token.purpose"
+				" AND newer.ends_older IS NOT NULL"
+				" ORDER BY newer.ends_older DESC LIMIT 1)"
+				" OR NOT EXISTS ("
 				"SELECT FROM ONLY idem.token AS older"
 				" WHERE older.subject OPERATOR(pg_catalog.=) token.subject"
 				" AND older.purpose OPERATOR(pg_catalog.=) token.purpose"
 				" AND older.created_at OPERATOR(pg_catalog.<=) token.ends_older"
 				" AND older.hash OPERATOR(pg_catalog.<>) token.hash"
-				" AND older.used_at IS NULL"
-				" AND older.expires_at OPERATOR(pg_catalog.>) $3))"),
+				" AND older.used_at IS NULL))"),
 	SWEEP_WHERE("lease", IDEM_REL_LEASE,
 				"until OPERATOR(pg_catalog.<=) ($3 OPERATOR(pg_catalog.-)"
 				" CASE WHEN released THEN '1 h'::pg_catalog.interval"
@@ -164,13 +177,18 @@ idem_sweep_execute(IdemSweepStatement *statement, IdemRelation whose,
 	int			rc;
 
 	if (statement->plan == NULL)
-		statement->plan = idem_sql_keep_plan(statement->text,
-											 statement->nparams,
-											 statement->types);
+		statement->plan = statement->by_index ?
+			idem_sql_keep_generic_plan(statement->text, statement->nparams,
+									   statement->types) :
+			idem_sql_keep_plan(statement->text, statement->nparams,
+							   statement->types);
 	idem_catalog_become(idem_catalog_owner(whose), &saved);
-	rc = SPI_execute_snapshot(statement->plan, (Datum *) values, NULL,
-							  GetLatestSnapshot(), InvalidSnapshot, false,
-							  true, 0);
+	rc = statement->by_index ?
+		idem_sql_execute_by_index(statement->plan, (Datum *) values,
+								  GetLatestSnapshot()) :
+		SPI_execute_snapshot(statement->plan, (Datum *) values, NULL,
+							 GetLatestSnapshot(), InvalidSnapshot, false,
+							 true, 0);
 	idem_catalog_restore(&saved);
 	if (rc < 0)
 		elog(ERROR, "SPI_execute_snapshot failed: %s",
@@ -277,6 +295,19 @@ sweep_blocks(IdemSweep *sweep, BlockNumber block, BlockNumber n)
 }
 
 /*
+ * How many blocks come next, by how long the last ones took: twice as many while
+ * that was less than a tenth of the time that is left, else half.
+ */
+static void
+sweep_set_pace(IdemSweep *sweep, TimestampTz began)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	sweep->pace = (now - began) * 10 < sweep->stop_at - now ?
+		Min(sweep->pace * 2, BLOCKS_AT_A_TIME) : Max(sweep->pace / 2, 1);
+}
+
+/*
  * One turn of a kind whose rows expire by a condition.
  */
 static void
@@ -303,8 +334,9 @@ sweep_table(IdemSweep *sweep)
 	sweep->file = rel->rd_rel->relfilenode;
 	while (sweep->done < nblocks && !idem_sweep_is_over(sweep))
 	{
+		TimestampTz began = GetCurrentTimestamp();
 		BlockNumber block = sweep->block % nblocks;
-		BlockNumber n = Min(BLOCKS_AT_A_TIME, nblocks - sweep->done);
+		BlockNumber n = Min(sweep->pace, nblocks - sweep->done);
 
 		n = Min(n, nblocks - block);
 		CHECK_FOR_INTERRUPTS();
@@ -314,6 +346,7 @@ sweep_table(IdemSweep *sweep)
 		MemoryContextSwitchTo(caller);
 		MemoryContextReset(sweep->context);
 		IDEM_VACUUM_DELAY();
+		sweep_set_pace(sweep, began);
 
 		/* where the quota ran out, the same blocks again */
 		sweep->block = block;
@@ -484,6 +517,7 @@ idem_sweep_run(int64 max_rows, TimestampTz stop_at, ReturnSetInfo *rsinfo)
 		call.sweeps[i].kind = &kinds[i];
 		call.sweeps[i].now = now;
 		call.sweeps[i].context = context;
+		call.sweeps[i].pace = 1;
 	}
 	SPI_connect();
 	sweep_all(&call);

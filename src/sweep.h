@@ -17,6 +17,7 @@ typedef struct IdemSweepStatement
 	const char *text;
 	int			nparams;
 	Oid			types[4];
+	bool		by_index;		/* or as the planner likes */
 	struct _SPI_plan *plan;
 } IdemSweepStatement;
 
@@ -37,6 +38,7 @@ typedef struct IdemSweep
 	Oid			file;			/* ... and which file that is */
 	BlockNumber block;			/* where it goes on */
 	BlockNumber done;			/* blocks that were walked */
+	BlockNumber pace;			/* and so many are, before a look at the time */
 	bool		once_round;		/* nothing is left to be done */
 	bool		skipped;		/* it was not to be had, or cannot be swept */
 	struct IdemStatsRow *stats; /* or NULL */

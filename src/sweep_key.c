@@ -116,7 +116,6 @@ key_sweep_heap(KeySweep *keys)
 	{
 		BlockNumber block = sweep->block % nblocks;
 		BlockNumber n = Min(BLOCKS_AT_A_TIME, nblocks - sweep->done);
-		Snapshot	snapshot;
 		TableScanDesc scan;
 		TupleTableSlot *slot;
 		MemoryContext caller;
@@ -124,8 +123,8 @@ key_sweep_heap(KeySweep *keys)
 		n = Min(n, nblocks - block);
 		CHECK_FOR_INTERRUPTS();
 		idem_sweep_stats_show(sweep);
-		snapshot = RegisterSnapshot(GetLatestSnapshot());
-		scan = table_beginscan_strat(rel, snapshot, 0, NULL, true, false);
+		/* an MVCC snapshot would lock predicates at SERIALIZABLE */
+		scan = table_beginscan_strat(rel, SnapshotSelf, 0, NULL, true, false);
 		heap_setscanlimits(scan, block, n);
 		slot = table_slot_create(rel, NULL);
 		caller = MemoryContextSwitchTo(sweep->context);
@@ -137,7 +136,6 @@ key_sweep_heap(KeySweep *keys)
 		MemoryContextSwitchTo(caller);
 		ExecDropSingleTupleTableSlot(slot);
 		table_endscan(scan);
-		UnregisterSnapshot(snapshot);
 		MemoryContextReset(sweep->context);
 		IDEM_VACUUM_DELAY();
 

@@ -286,35 +286,23 @@ idem_timers_name_table(Datum *args, Oid relid, const char *tag)
 }
 
 /*
- * Runs a statement as the owner of idem.timer, while connected to SPI; by the plan
- * that was made for it, also where the session asks for plans of its own for each
- * execution.
+ * Runs a statement as the owner of idem.timer, while connected to SPI.
  */
 void
 idem_timers_execute(SPIPlanPtr *plan, const char *statement, int nargs,
 					const Oid *types, Datum *args)
 {
 	IdemIdentity saved;
-	int			mode = plan_cache_mode;
-	int			rc = 0;
+	int			rc;
 
 	idem_catalog_become(idem_catalog_owner(IDEM_REL_TIMER), &saved);
 	if (*plan == NULL)
 		*plan = idem_sql_keep_generic_plan(statement, nargs, types);
-	idem_sql_plan_by_index(*plan);
-	PG_TRY();
-	{
-		plan_cache_mode = PLAN_CACHE_MODE_AUTO;
-		rc = SPI_execute_plan(*plan, args, NULL, false, 0);
-	}
-	PG_FINALLY();
-	{
-		plan_cache_mode = mode;
-	}
-	PG_END_TRY();
+	rc = idem_sql_execute_by_index(*plan, args, InvalidSnapshot);
 	idem_catalog_restore(&saved);
 	if (rc < 0)
-		elog(ERROR, "SPI_execute_plan failed: %s", SPI_result_code_string(rc));
+		elog(ERROR, "SPI_execute_snapshot failed: %s",
+			 SPI_result_code_string(rc));
 }
 
 /*

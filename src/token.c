@@ -29,8 +29,8 @@
  * where the clock was set back.
  *
  * A use that began before the mark was committed stands.  The mark is looked for
- * again where the clock is, after a sleep.  A sweep leaves a mark for
- * as long as there are tokens that only it lets expire.
+ * again where the clock is, after a sleep.  A sweep leaves the
+ * last mark of a subject for as long as there are rows of tokens that it ends.
  */
 #include "postgres.h"
 
@@ -61,9 +61,6 @@ PG_FUNCTION_INFO_V1(idem_token_peek);
 
 #define MAX_PURPOSE_LENGTH	128
 #define MAX_SUBJECT_LENGTH	1024
-
-/* an update that took longer may have slept */
-#define BRIEF				(USECS_PER_SEC / 1000)
 
 #define RETENTION			(24 * SECS_PER_HOUR * USECS_PER_SEC)
 
@@ -367,7 +364,6 @@ token_consume(IdemDirect *table, const TokenRow *judged,
 			  TokenVerdict *verdict)
 {
 	TokenRow	row = *judged;
-	TimestampTz later;
 
 	row.values[COL_USED_AT] = TimestampTzGetDatum(now);
 	row.nulls[COL_USED_AT] = false;
@@ -380,9 +376,8 @@ token_consume(IdemDirect *table, const TokenRow *judged,
 						   &idem_wait_forever) != IDEM_STORE_OK)
 		return false;
 
-	later = GetCurrentTimestamp();
-	if ((later < now || later - now >= BRIEF) &&
-		token_is_over(table, &row, later))
+	if (idem_wait_may_have_slept(now) &&
+		token_is_over(table, &row, GetCurrentTimestamp()))
 	{
 		TokenRow	unused = *judged;
 

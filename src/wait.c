@@ -171,6 +171,19 @@ wait_work(void *arg)
 }
 
 /*
+ * Whether a write that began then may have slept behind somebody who rolled
+ * back: times that it wrote are of before that.  So they are where the clock was
+ * set back.
+ */
+bool
+idem_wait_may_have_slept(TimestampTz since)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	return now < since || now - since >= IDEM_BRIEF;
+}
+
+/*
  * Runs "work", which may wait for locks, for no longer than "wait" says.
  * False if that time ran out; then all that it did is undone.  Every other
  * error passes through.

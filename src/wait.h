@@ -17,6 +17,11 @@ typedef struct IdemWait
 
 extern const IdemWait idem_wait_forever;
 
+/* a write that took longer may have slept behind somebody who then rolled back */
+#define IDEM_BRIEF		(USECS_PER_SEC / 1000)
+
+extern bool idem_wait_may_have_slept(TimestampTz since);
+
 typedef void (*IdemWork) (void *arg);
 typedef bool (*IdemExpected) (const ErrorData *error);
 

@@ -55,9 +55,6 @@ PG_FUNCTION_INFO_V1(idem_window);
 /* the row is rewritten with each hit */
 #define MAX_HITS		10000
 
-/* an update that took longer may have slept */
-#define BRIEF			(USECS_PER_SEC / 1000)
-
 /* columns of idem.window_hit, in order */
 enum
 {
@@ -367,10 +364,10 @@ window_hit(const Window *window, WindowVerdict *verdict)
 		}
 		if (result == IDEM_STORE_OK)
 		{
-			TimestampTz later = GetCurrentTimestamp();
-
-			if (tuple != NULL && verdict->allowed && later - now >= BRIEF)
-				window_restamp(&table, window, &tid, later, values, nulls,
+			if (tuple != NULL && verdict->allowed &&
+				idem_wait_may_have_slept(now))
+				window_restamp(&table, window, &tid,
+							   Max(GetCurrentTimestamp(), now), values, nulls,
 							   verdict);
 			idem_direct_note(&table, &hints, hash);
 			break;

@@ -28,6 +28,40 @@ FROM unnest('{-1 h,0 s,23 h 59 min,24 h,48 h}'::text[]) AS age;
 SELECT * FROM idem_sweep() WHERE removed > 0;
 DELETE FROM idem.token;
 
+-- of a subject's marks the last one is asked for the others: the rows read are
+-- about as many as there are, not their square
+CREATE PROCEDURE pg_temp.replace(n int, live timestamptz) LANGUAGE sql AS $$
+	INSERT INTO idem.token (hash, created_at, expires_at, purpose, subject)
+	SELECT sha256('live'), live, 'infinity', 'regress', 'bot' WHERE live IS NOT NULL;
+	INSERT INTO idem.token (hash, created_at, expires_at, purpose, subject, ends_older)
+	SELECT sha256(i::text::bytea), at, at, 'regress', 'bot', at
+	FROM generate_series(1, n) AS i, LATERAL (SELECT '2020-01-02'::timestamptz + i * interval '1 ms') AS t (at);
+$$;
+CREATE FUNCTION pg_temp.rows_read() RETURNS bigint LANGUAGE sql AS $$
+	SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_all_tables WHERE relid = 'idem.token'::regclass $$;
+CALL pg_temp.replace(3000, NULL);
+BEGIN;
+SELECT pg_temp.rows_read() AS before \gset
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+SELECT pg_temp.rows_read() - :before < 30000 AS few;
+COMMIT;
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+-- it stays while there is one that it ends and that was not used, also where that
+-- has expired: the clock may be ahead
+CALL pg_temp.replace(3000, '2020-01-01');
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+SELECT hash = sha256('3000') AS last, ends_older IS NOT NULL AS mark FROM idem.token ORDER BY created_at;
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+UPDATE idem.token SET expires_at = clock_timestamp() - interval '1 h' WHERE ends_older IS NULL;
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+UPDATE idem.token SET used_at = '2020-01-03' WHERE ends_older IS NULL;
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+DELETE FROM idem.token;
+-- one that is live and younger than every mark is no reason
+CALL pg_temp.replace(10, '2020-01-03');
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+DELETE FROM idem.token;
+
 -- who has many does not starve who has few, and gets what they do not need
 CALL pg_temp.fill(1000, 5);
 SELECT kind, removed FROM idem_sweep(100) WHERE kind IN ('key', 'token') ORDER BY kind;
