@@ -53,8 +53,11 @@
 
 PG_FUNCTION_INFO_V1(idem_sweep);
 
-/* at most, between two looks at whether the time is up */
+/* between two looks at whether the time is up: at most, and at first */
 #define BLOCKS_AT_A_TIME	64
+#define ROWS_AT_A_TIME		16384
+#define FIRST_BLOCKS		1
+#define FIRST_ROWS			16
 
 struct IdemSweepKind
 {
@@ -201,10 +204,24 @@ typedef struct SweepRange
 	IdemSweep  *sweep;
 	ItemPointerData from;
 	ItemPointerData to;			/* not included */
+	bool		full;			/* there may be more than it removed */
 	bool		listing;
 	ItemPointer found;			/* what listing found */
 	uint64		nfound;
 } SweepRange;
+
+/*
+ * How much comes next, by how long the last took: twice as much while that was
+ * less than a tenth of the time that is left, else half.
+ */
+static int64
+sweep_next_pace(const IdemSweep *sweep, int64 pace, TimestampTz began)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	return (now - began) * 10 < sweep->stop_at - now ? pace * 2 :
+		Max(pace / 2, 1);
+}
 
 /*
  * Removes what has expired in the range, or lists it.
@@ -215,11 +232,14 @@ sweep_range(void *arg)
 	SweepRange *range = (SweepRange *) arg;
 	IdemSweep  *sweep = range->sweep;
 	IdemSweepKind *kind = (IdemSweepKind *) sweep->kind;
+	TimestampTz began = GetCurrentTimestamp();
+	int64		left = sweep->quota - sweep->removed;
+	int64		most = range->listing ? left : Min(left, sweep->row_pace);
 	Datum		values[4] = {
 		PointerGetDatum(&range->from),
 		PointerGetDatum(&range->to),
 		TimestampTzGetDatum(sweep->now),
-		Int64GetDatum(sweep->quota - sweep->removed)
+		Int64GetDatum(most)
 	};
 
 	SPI_connect();
@@ -241,7 +261,14 @@ sweep_range(void *arg)
 		}
 	}
 	else
+	{
+		int64		next = sweep_next_pace(sweep, sweep->row_pace, began);
+
 		sweep->removed += SPI_processed;
+		range->full = SPI_processed >= most;
+		if (range->full || next < sweep->row_pace)
+			sweep->row_pace = Min(next, ROWS_AT_A_TIME);
+	}
 	SPI_finish();
 }
 
@@ -258,9 +285,10 @@ sweep_range_tried(SweepRange *range)
 
 /*
  * Removes what has expired in some blocks.  Where that raises an error, row
- * by row, so that only the one that is to blame stays.
+ * by row, so that only the one that is to blame stays.  False if the turn ended
+ * before all was removed.
  */
-static void
+static bool
 sweep_blocks(IdemSweep *sweep, BlockNumber block, BlockNumber n)
 {
 	SweepRange	range = {.sweep = sweep};
@@ -268,8 +296,16 @@ sweep_blocks(IdemSweep *sweep, BlockNumber block, BlockNumber n)
 
 	ItemPointerSet(&range.from, block, 0);
 	ItemPointerSet(&range.to, block + n, 0);
-	if (sweep_range_tried(&range))
-		return;
+	while (sweep_range_tried(&range))
+	{
+		if (!range.full)
+			return true;
+		if (idem_sweep_is_over(sweep))
+			return false;
+		CHECK_FOR_INTERRUPTS();
+		IDEM_VACUUM_DELAY();
+		MemoryContextReset(sweep->context);
+	}
 
 	range.listing = true;
 	if (!sweep_range_tried(&range))
@@ -292,19 +328,7 @@ sweep_blocks(IdemSweep *sweep, BlockNumber block, BlockNumber n)
 		ereport(WARNING,
 				(errmsg("an expired row of table \"idem.%s\" could not be swept",
 						sweep->kind->name)));
-}
-
-/*
- * How many blocks come next, by how long the last ones took: twice as many while
- * that was less than a tenth of the time that is left, else half.
- */
-static void
-sweep_set_pace(IdemSweep *sweep, TimestampTz began)
-{
-	TimestampTz now = GetCurrentTimestamp();
-
-	sweep->pace = (now - began) * 10 < sweep->stop_at - now ?
-		Min(sweep->pace * 2, BLOCKS_AT_A_TIME) : Max(sweep->pace / 2, 1);
+	return sweep->removed < sweep->quota;
 }
 
 /*
@@ -335,6 +359,7 @@ sweep_table(IdemSweep *sweep)
 	while (sweep->done < nblocks && !idem_sweep_is_over(sweep))
 	{
 		TimestampTz began = GetCurrentTimestamp();
+		bool		through;
 		BlockNumber block = sweep->block % nblocks;
 		BlockNumber n = Min(sweep->pace, nblocks - sweep->done);
 
@@ -342,15 +367,16 @@ sweep_table(IdemSweep *sweep)
 		CHECK_FOR_INTERRUPTS();
 		idem_sweep_stats_show(sweep);
 		MemoryContextSwitchTo(sweep->context);
-		sweep_blocks(sweep, block, n);
+		through = sweep_blocks(sweep, block, n);
 		MemoryContextSwitchTo(caller);
 		MemoryContextReset(sweep->context);
 		IDEM_VACUUM_DELAY();
-		sweep_set_pace(sweep, began);
+		sweep->pace = Min(sweep_next_pace(sweep, sweep->pace, began),
+						  BLOCKS_AT_A_TIME);
 
-		/* where the quota ran out, the same blocks again */
+		/* the same blocks again */
 		sweep->block = block;
-		if (sweep->removed >= sweep->quota)
+		if (!through)
 			break;
 		sweep->done += n;
 		sweep->block = (block + n) % nblocks;
@@ -517,7 +543,8 @@ idem_sweep_run(int64 max_rows, TimestampTz stop_at, ReturnSetInfo *rsinfo)
 		call.sweeps[i].kind = &kinds[i];
 		call.sweeps[i].now = now;
 		call.sweeps[i].context = context;
-		call.sweeps[i].pace = 1;
+		call.sweeps[i].pace = FIRST_BLOCKS;
+		call.sweeps[i].row_pace = FIRST_ROWS;
 	}
 	SPI_connect();
 	sweep_all(&call);

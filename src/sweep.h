@@ -38,7 +38,8 @@ typedef struct IdemSweep
 	Oid			file;			/* ... and which file that is */
 	BlockNumber block;			/* where it goes on */
 	BlockNumber done;			/* blocks that were walked */
-	BlockNumber pace;			/* and so many are, before a look at the time */
+	int64		pace;			/* and so many are in one statement ... */
+	int64		row_pace;		/* ... that removes so many rows */
 	bool		once_round;		/* nothing is left to be done */
 	bool		skipped;		/* it was not to be had, or cannot be swept */
 	struct IdemStatsRow *stats; /* or NULL */
