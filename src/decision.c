@@ -9,13 +9,14 @@
  *
  * A decision is found by the trigger that made it, which is one relation's and
  * one binding's, by the position of the row version that is replaced, and by the
- * command that replaces it: the guard has that before the update from the
- * snapshot that its statement runs under, and after it from the row.  Nobody
- * replaces a version twice, unless the first time was rolled back, and decisions
- * of a subtransaction that fails go with it.  So one for an update that a later
- * trigger suppressed is found by no other command, be it inside of the update or
- * after it, and stays until the transaction ends; within its command all name the
- * same columns, and who finds it compares the row.
+ * command that replaces it: the guard has that before the update from its
+ * statement, and after it from the row.  Nobody replaces a version twice, unless
+ * the first time was rolled back, and decisions of a subtransaction that fails go
+ * with it.  So one for an update that a later trigger suppressed is found by no
+ * other command, be it inside of the update or after it.  It goes when the guard
+ * sees that version again, in as many triggers or fewer: then that update is over,
+ * whose command may be the same (several statements in one WITH).  If nobody
+ * writes the version any more it stays until the transaction ends.
  */
 #include "postgres.h"
 
@@ -30,14 +31,22 @@ typedef struct DecisionKey
 {
 	Oid			trigger;
 	ItemPointerData tid;
-	CommandId	command;
 }			DecisionKey;
+
+/* updates of one version stand inside each other */
+typedef struct Kept
+{
+	CommandId	command;
+	int			depth;			/* of triggers */
+	IdemDecision decision;
+	struct Kept *outer;
+}			Kept;
 
 typedef struct Decision
 {
 	DecisionKey key;
 	char		status;			/* simplehash's own */
-	IdemDecision decision;
+	Kept	   *kept;			/* innermost first */
 }			Decision;
 
 static inline uint32
@@ -47,7 +56,6 @@ decision_hash_key(DecisionKey key)
 
 	h ^= ItemPointerGetBlockNumberNoCheck(&key.tid) * 0x9E3779B1u;
 	h ^= ItemPointerGetOffsetNumberNoCheck(&key.tid) * 0x85EBCA6Bu;
-	h += key.command * 0x165667B1u;
 	h ^= h >> 15;
 	return h * 0xC2B2AE35u;
 }
@@ -55,18 +63,16 @@ decision_hash_key(DecisionKey key)
 static inline bool
 decision_same_key(DecisionKey a, DecisionKey b)
 {
-	return a.trigger == b.trigger && a.command == b.command &&
-		ItemPointerEquals(&a.tid, &b.tid);
+	return a.trigger == b.trigger && ItemPointerEquals(&a.tid, &b.tid);
 }
 
 static DecisionKey
-decision_key(Oid trigger, ItemPointer tid, CommandId command)
+decision_key(Oid trigger, ItemPointer tid)
 {
 	DecisionKey key;
 
 	key.trigger = trigger;
 	key.tid = *tid;
-	key.command = command;
 	return key;
 }
 
@@ -85,6 +91,7 @@ decision_key(Oid trigger, ItemPointer tid, CommandId command)
 typedef struct InnerDecision
 {
 	DecisionKey key;
+	CommandId	command;
 	int			nestlevel;
 }			InnerDecision;
 
@@ -127,7 +134,7 @@ idem_decision_event(const char *event)
 }
 
 static void
-decision_note_inner(const DecisionKey * key, int nestlevel)
+decision_note_inner(DecisionKey key, CommandId command, int nestlevel)
 {
 	if (ninner == inner_room)
 	{
@@ -140,39 +147,110 @@ decision_note_inner(const DecisionKey * key, int nestlevel)
 			inner = repalloc_huge(inner, room * sizeof(InnerDecision));
 		inner_room = room;
 	}
-	inner[ninner].key = *key;
+	inner[ninner].key = key;
+	inner[ninner].command = command;
 	inner[ninner++].nestlevel = nestlevel;
+}
+
+static void
+kept_free(Kept * kept)
+{
+	if (kept->decision.image != NULL)
+		heap_freetuple(kept->decision.image);
+	pfree(kept);
+}
+
+/*
+ * Forgets what was decided for updates of the version that are over.
+ */
+static void
+decision_clear(Decision * of, int depth)
+{
+	while (of->kept != NULL && of->kept->depth >= depth)
+	{
+		Kept	   *kept = of->kept;
+
+		of->kept = kept->outer;
+		kept_free(kept);
+	}
+}
+
+/*
+ * Before an update for which nothing is kept.
+ */
+void
+idem_decision_none(Oid trigger, ItemPointer tid, int depth)
+{
+	Decision   *of;
+
+	if (decisions == NULL || decisions->members == 0)
+		return;
+	of = decision_lookup(decisions, decision_key(trigger, tid));
+	if (of == NULL)
+		return;
+	decision_clear(of, depth);
+	if (of->kept == NULL)
+		decision_delete(decisions, of->key);
 }
 
 /*
  * Keeps a copy; of the image too.
  */
 void
-idem_decision_keep(Oid trigger, ItemPointer tid, CommandId command,
+idem_decision_keep(Oid trigger, ItemPointer tid, CommandId command, int depth,
 				   const IdemDecision * decision)
 {
 	MemoryContext caller = MemoryContextSwitchTo(TopTransactionContext);
 	int			nestlevel = GetCurrentTransactionNestLevel();
-	DecisionKey key = decision_key(trigger, tid, command);
-	Decision   *kept;
+	DecisionKey key = decision_key(trigger, tid);
+	Decision   *of;
+	Kept	   *kept = palloc0(sizeof(Kept));
 	bool		found;
 
-	if (decisions == NULL)
-		decisions = decision_create(TopTransactionContext, 64, NULL);
-	else if (decisions->members == 0)
-		ninner = 0;
-	kept = decision_insert(decisions, key, &found);
-	if (found && kept->decision.image != NULL)
-		heap_freetuple(kept->decision.image);
+	kept->command = command;
+	kept->depth = depth;
 	kept->decision.to = decision->to;
 	kept->decision.named = decision->named;
 	kept->decision.stays = decision->stays;
 	kept->decision.event = idem_decision_event(decision->event);
-	kept->decision.image = decision->image != NULL ?
-		heap_copytuple(decision->image) : NULL;
+	if (decision->image != NULL)
+		kept->decision.image = heap_copytuple(decision->image);
+	if (decisions == NULL)
+		decisions = decision_create(TopTransactionContext, 64, NULL);
+	else if (decisions->members == 0)
+		ninner = 0;
+	of = decision_insert(decisions, key, &found);
+	if (!found)
+		of->kept = NULL;
+	decision_clear(of, depth);
+	kept->outer = of->kept;
+	of->kept = kept;
 	if (nestlevel > 1)
-		decision_note_inner(&key, nestlevel);
+		decision_note_inner(key, command, nestlevel);
 	MemoryContextSwitchTo(caller);
+}
+
+/*
+ * Takes one out of those of its version; NULL if there is none.
+ */
+static Kept *
+decision_unlink(DecisionKey key, CommandId command)
+{
+	Decision   *of = decision_lookup(decisions, key);
+	Kept	  **link;
+	Kept	   *kept;
+
+	if (of == NULL)
+		return NULL;
+	link = &of->kept;
+	while (*link != NULL && (*link)->command != command)
+		link = &(*link)->outer;
+	kept = *link;
+	if (kept != NULL)
+		*link = kept->outer;
+	if (of->kept == NULL)
+		decision_delete(decisions, key);
+	return kept;
 }
 
 /*
@@ -183,34 +261,18 @@ bool
 idem_decision_take(Oid trigger, ItemPointer tid, CommandId command,
 				   IdemDecision * decision)
 {
-	DecisionKey key = decision_key(trigger, tid, command);
-	Decision   *kept;
+	Kept	   *kept;
 
 	if (decisions == NULL)
 		return false;
-	kept = decision_lookup(decisions, key);
+	kept = decision_unlink(decision_key(trigger, tid), command);
 	if (kept == NULL)
 		return false;
 	*decision = kept->decision;
 	if (decision->image != NULL)
-	{
 		decision->image = heap_copytuple(kept->decision.image);
-		heap_freetuple(kept->decision.image);
-	}
-	decision_delete(decisions, key);
+	kept_free(kept);
 	return true;
-}
-
-static void
-decision_forget(DecisionKey key)
-{
-	Decision   *kept = decision_lookup(decisions, key);
-
-	if (kept == NULL)
-		return;
-	if (kept->decision.image != NULL)
-		heap_freetuple(kept->decision.image);
-	decision_delete(decisions, key);
 }
 
 static void
@@ -252,7 +314,12 @@ decision_subtransaction_ends(SubXactEvent event, SubTransactionId mine,
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
 		for (int i = first; i < ninner; i++)
-			decision_forget(inner[i].key);
+		{
+			Kept	   *kept = decision_unlink(inner[i].key, inner[i].command);
+
+			if (kept != NULL)
+				kept_free(kept);
+		}
 		ninner = first;
 	}
 }

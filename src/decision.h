@@ -20,8 +20,9 @@ typedef struct IdemDecision
 }			IdemDecision;
 
 extern void idem_decision_init(void);
+extern void idem_decision_none(Oid trigger, ItemPointer tid, int depth);
 extern void idem_decision_keep(Oid trigger, ItemPointer tid, CommandId command,
-							   const IdemDecision * decision);
+							   int depth, const IdemDecision * decision);
 extern bool idem_decision_take(Oid trigger, ItemPointer tid, CommandId command,
 							   IdemDecision * decision);
 extern const char *idem_decision_event(const char *event);

@@ -46,9 +46,9 @@ each_row(Oid relid)
 	table = idem_table_get(rel, context);
 	/* the executor prepares the clause in the statement's memory */
 	result = idem_writing_by_row(CurrentMemoryContext, relid,
-								 table->nbindings > 0 ?
-								 table->bindings[0].root : relid,
-								 idem_taken_depth(), table->each_row);
+								 idem_taken_depth(),
+								 idem_writing_now(idem_taken_depth()),
+								 table->each_row);
 	MemoryContextDelete(context);
 	relation_close(rel, AccessShareLock);
 	return result;

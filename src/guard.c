@@ -44,7 +44,6 @@
 #include "fmgr.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
-#include "utils/snapmgr.h"
 
 #include "catalog.h"
 #include "errors.h"
@@ -92,30 +91,40 @@ guard_begin(FunctionCallInfo fcinfo)
 	call->judge = idem_judge_begin(rel, table, binding, holder);
 	call->fired_at = RelationGetRelid(rel);
 	call->depth = idem_taken_depth();
-	call->statement = holder;
 	call->by_row = binding->rowwise;
 	call->taken.holder = holder;
+	call->taken.statement = holder;
+	call->taken.partition = rel->rd_rel->relispartition &&
+		binding->root != call->judge->relid;
+	call->taken.command = call->taken.replaced = InvalidCommandId;
+	if (TRIGGER_FIRED_BEFORE(trigdata->tg_event))
+		call->taken.command = idem_writing_now(call->depth - 1);
+	else if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
+		call->taken.command = idem_writing_command(trigdata->tg_trigtuple);
 	if (binding->history && TRIGGER_FIRED_FOR_ROW(trigdata->tg_event) &&
 		(TRIGGER_FIRED_BEFORE(trigdata->tg_event) ||
 		 TRIGGER_FIRED_BY_INSERT(trigdata->tg_event)))
 	{
 		if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) &&
 			!rel->rd_rel->relispartition)
-			call->statement = idem_writing_statement(holder, call->fired_at,
-													 call->depth - 1);
-		call->by_row = idem_writing_by_row(call->statement, call->fired_at,
-										   binding->root, call->depth - 1,
+			call->taken.statement = idem_writing_statement(holder, call->fired_at,
+														   call->depth - 1);
+		call->by_row = idem_writing_by_row(call->taken.statement,
+										   call->fired_at, call->depth - 1,
+										   call->taken.command,
 										   binding->rowwise);
 		call->records = idem_trigger_fires_now(binding->history_enabled);
-		call->taken.serial = idem_writing_serial(call->statement,
+		call->taken.serial = idem_writing_serial(call->taken.statement,
 												 call->fired_at);
+		if (call->taken.partition && TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) &&
+			call->taken.command != InvalidCommandId)
+			idem_writing_tells(call->taken.command);
 	}
-	if (rel->rd_rel->relispartition && TRIGGER_FIRED_BEFORE(trigdata->tg_event) &&
-		binding->root != call->judge->relid)
+	if (call->taken.partition && TRIGGER_FIRED_BEFORE(trigdata->tg_event))
 	{
 		MemoryContext caller = MemoryContextSwitchTo(holder);
 
-		call->partition_columns = idem_guard_partition_columns(rel);
+		call->leave_columns = idem_guard_leave_columns(rel, binding);
 		MemoryContextSwitchTo(caller);
 	}
 
@@ -153,6 +162,13 @@ guard_before_update(IdemGuardCall * call, TriggerData *trigdata)
 								 bms_is_member(binding->column - FirstLowInvalidHeapAttributeNumber,
 											   trigdata->tg_updatedcols),
 								 &decision, &intent);
+	if (binding->history)
+	{
+		call->taken.replaced = idem_writing_command(old_tuple);
+		if (call->taken.replaced != InvalidCommandId &&
+			idem_taken_again != NULL)
+			idem_taken_again(&call->taken, trigdata, binding);
+	}
 	if (call->by_row)
 	{
 		bool		leaves = idem_guard_leaves(call, trigdata);
@@ -163,8 +179,11 @@ guard_before_update(IdemGuardCall * call, TriggerData *trigdata)
 			decision.image = binding->overruled || leaves ?
 				trigdata->tg_newtuple : NULL;
 			idem_decision_keep(binding->trigger, &old_tuple->t_self,
-							   GetActiveSnapshot()->curcid, &decision);
+							   call->taken.command, call->depth, &decision);
 		}
+		else
+			idem_decision_none(binding->trigger, &old_tuple->t_self,
+							   call->depth);
 	}
 	else
 	{
@@ -199,9 +218,10 @@ guard_after_update(IdemGuardCall * call, TriggerData *trigdata)
 	const IdemIntent *intent;
 	bool		moves_on;
 
+	call->taken.command = idem_writing_command(trigdata->tg_newtuple);
+	call->taken.replaced = idem_writing_command(old_tuple);
 	kept = idem_decision_take(binding->trigger, &old_tuple->t_self,
-							  HeapTupleHeaderGetCmin(trigdata->tg_newtuple->t_data),
-							  &decided);
+							  call->taken.command, &decided);
 	if (kept && decided.stays)
 		kept = false;
 	if (!kept && !binding->overruled)
@@ -225,7 +245,7 @@ guard_after_update(IdemGuardCall * call, TriggerData *trigdata)
 		idem_guard_stays(call, trigdata, trigdata->tg_trigslot,
 						 trigdata->tg_newslot);
 	else if (binding->history && idem_taken_row != NULL)
-		idem_taken_row(call->statement, trigdata->tg_relation,
+		idem_taken_row(&call->taken, trigdata->tg_relation,
 					   trigdata->tg_trigslot, trigdata->tg_newslot, binding, decision.event, intent);
 }
 
@@ -238,7 +258,7 @@ guard_after_insert(IdemGuardCall * call, TriggerData *trigdata)
 		return;
 	idem_guard_insert(call, trigdata->tg_trigslot);
 	if (call->by_row && binding->history && idem_taken_row != NULL)
-		idem_taken_row(call->statement, trigdata->tg_relation, NULL,
+		idem_taken_row(&call->taken, trigdata->tg_relation, NULL,
 					   trigdata->tg_trigslot, binding, NULL, NULL);
 }
 

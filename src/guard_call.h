@@ -26,7 +26,6 @@ typedef struct IdemGuardCall
 {
 	IdemJudge  *judge;
 	int			depth;			/* of triggers */
-	MemoryContext statement;	/* the memory of it (writing.c) */
 	bool		by_row;			/* what was decided is asked for after the row */
 	bool		records;		/* else the history's trigger would not fire */
 	IdemTaken	taken;
@@ -34,7 +33,8 @@ typedef struct IdemGuardCall
 	int			warnings;
 	IdemGuardSeen seen[2];		/* the last two that were different */
 	int			seen_last;		/* of these */
-	Bitmapset  *partition_columns;	/* by which the row is in its partition */
+	Bitmapset  *leave_columns;	/* by which a row is in its partition, or is
+								 * known where it moves */
 }			IdemGuardCall;
 
 /* guard.c */
@@ -72,7 +72,8 @@ extern void idem_guard_proof_of_statement(IdemGuardCall * call, Relation rel);
 /* guard_move.c */
 extern void idem_guard_move_init(void);
 extern bool idem_guard_has_moved(void);
-extern Bitmapset *idem_guard_partition_columns(Relation rel);
+extern Bitmapset *idem_guard_leave_columns(Relation rel,
+										   const IdemBinding *binding);
 extern bool idem_guard_leaves(const IdemGuardCall * call, TriggerData *trigdata);
 extern bool idem_guard_leave(IdemGuardCall * call, TriggerData *trigdata);
 extern bool idem_guard_arrive(IdemGuardCall * call, TriggerData *trigdata);

@@ -15,10 +15,10 @@
  * next insert of the command is another row's.  Which of the two it is, tells the
  * primary key that the row was to have, as the guard saw it before the update:
  * its columns by which the row was in its partition may be set anew on the way,
- * so that they count only where the key has no others.  Where a trigger that
- * sorts behind the guard made the row move, the key that it had has to do, and a
- * table without a primary key has none: there, an insert by the command that moved
- * a row is taken for it.  A partition without partitions that is bound by itself
+ * so that they count only where the key has no others.  A trigger that sorts
+ * behind the guard may make the row move: where there is one, the guard keeps each
+ * row that gets another key.  A table without a primary key has none: there, an
+ * insert by the command that moved a row is taken for it.  A partition without partitions that is bound by itself
  * sees no arrival; to it a move is a delete.
  */
 #include "postgres.h"
@@ -37,6 +37,7 @@
 #include "utils/rel.h"
 
 #include "guard_call.h"
+#include "writing.h"
 
 /* a row on its way to another partition; of one binding and trigger depth */
 typedef struct GuardMove
@@ -104,12 +105,27 @@ idem_guard_has_moved(void)
 /*
  * The columns that say whether a row is in this partition.
  */
-Bitmapset *
-idem_guard_partition_columns(Relation rel)
+static Bitmapset *
+move_partition_columns(Relation rel)
 {
 	Bitmapset  *columns = NULL;
 
 	pull_varattnos((Node *) RelationGetPartitionQual(rel), 1, &columns);
+	return columns;
+}
+
+/*
+ * The columns whose change makes the guard keep a row: it may move, or by a
+ * trigger behind the guard, with another key.
+ */
+Bitmapset *
+idem_guard_leave_columns(Relation rel, const IdemBinding *binding)
+{
+	Bitmapset  *columns = move_partition_columns(rel);
+
+	if (binding->overruled)
+		columns = bms_add_members(columns,
+								  RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_PRIMARY_KEY));
 	return columns;
 }
 
@@ -122,7 +138,7 @@ idem_guard_leaves(const IdemGuardCall * call, TriggerData *trigdata)
 	TupleDesc	desc = trigdata->tg_trigslot->tts_tupleDescriptor;
 	int			member = -1;
 
-	while ((member = bms_next_member(call->partition_columns, member)) >= 0)
+	while ((member = bms_next_member(call->leave_columns, member)) >= 0)
 	{
 		AttrNumber	column = member + FirstLowInvalidHeapAttributeNumber;
 		Form_pg_attribute att = TupleDescAttr(desc, column - 1);
@@ -177,7 +193,7 @@ static void
 move_set_columns(GuardMove *move, Relation rel)
 {
 	Bitmapset  *primary = RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_PRIMARY_KEY);
-	Bitmapset  *columns = idem_guard_partition_columns(rel);
+	Bitmapset  *columns = move_partition_columns(rel);
 	MemoryContext caller = MemoryContextSwitchTo(TopTransactionContext);
 
 	bms_free(move->primary);
@@ -199,8 +215,7 @@ idem_guard_leave(IdemGuardCall * call, TriggerData *trigdata)
 	CommandId	command;
 	MemoryContext former;
 
-	if (!trigdata->tg_relation->rd_rel->relispartition ||
-		binding->root == call->judge->relid ||
+	if (!call->taken.partition ||
 		!HeapTupleHeaderIndicatesMovedPartitions(old_tuple->t_data))
 		return false;
 	move = move_at(call->depth, binding, true);
@@ -259,6 +274,7 @@ move_arrive(IdemGuardCall * call, TriggerData *trigdata, GuardMove *move)
 
 	/* whoever fires named the row where it was */
 	call->fired_at = move->relid;
+	call->taken.replaced = idem_writing_command(move->row);
 	moves_on = idem_guard_prove(call, &tid,
 								move->kept && !kept.stays ? &kept : NULL, old_slot,
 								trigdata->tg_trigslot, &decision, &intent);
@@ -266,8 +282,9 @@ move_arrive(IdemGuardCall * call, TriggerData *trigdata, GuardMove *move)
 	if (!moves_on)
 		idem_guard_stays(call, trigdata, old_slot, trigdata->tg_trigslot);
 	else if (call->judge->binding->history && idem_taken_row != NULL)
-		idem_taken_row(call->statement, rel, old_slot, trigdata->tg_trigslot,
+		idem_taken_row(&call->taken, rel, old_slot, trigdata->tg_trigslot,
 					   call->judge->binding, decision.event, intent);
+	call->taken.replaced = InvalidCommandId;
 
 	ExecDropSingleTupleTableSlot(old_slot);
 	table_close(source, NoLock);
@@ -287,7 +304,7 @@ idem_guard_arrive(IdemGuardCall * call, TriggerData *trigdata)
 		return false;
 	move = move_at(call->depth, call->judge->binding, false);
 	if (move == NULL || !move->filled ||
-		HeapTupleHeaderGetCmin(trigdata->tg_trigtuple->t_data) != move->command)
+		idem_writing_command(trigdata->tg_trigtuple) != move->command)
 		return false;
 	/* a guard's function may move another row, or fail */
 	arrived = *move;

@@ -96,6 +96,7 @@ history_describe(History *history, TupleTableSlot *slot, const char *event,
 	history_key_values(history->whole_key, slot, values);
 	idem_history_name(history->key, history->whole_key, values, row);
 	row->left_hash = row->row_hash;
+	row->left_whole_hash = row->whole_hash;
 	if (history->has_version)
 	{
 		bool		isnull;
@@ -142,8 +143,8 @@ history_describe_left(History *history, TupleTableSlot *old_slot,
 }
 
 /*
- * The name that a row has before a step: the one by which it was numbered, if
- * somebody moved it on, and by which its timers are found.
+ * The name that a row has before a step, by which its timers are found, and the
+ * step that gave it that name.
  */
 static void
 history_describe_old(History *history, TupleTableSlot *old_slot,
@@ -155,6 +156,7 @@ history_describe_old(History *history, TupleTableSlot *old_slot,
 		return;
 	row->left_key = left.whole_key;
 	row->left_hash = left.row_hash;
+	row->left_whole_hash = left.whole_hash;
 }
 
 /*
@@ -196,11 +198,14 @@ history_step(IdemTaken *taken, TriggerData *trigdata,
 											   &row.version);
 	row.from = from;
 	row.to = to;
-	if (history->timed)
+	row.command = taken->command;
+	row.left_command = taken->replaced;
+	if (history->timed || row.left_command != InvalidCommandId)
 		history_describe_old(history, trigdata->tg_trigslot,
 							 trigdata->tg_newslot, &row);
-	idem_writing_reserve(taken->holder, RelationGetRelid(trigdata->tg_relation),
-						 binding, row.left_hash);
+	if (history->timed)
+		row.takes_key = idem_writing_take_key(binding, row.whole_hash,
+											  row.command);
 	idem_history_pend(trigdata->tg_relation, binding, taken->serial, &row);
 }
 
@@ -228,30 +233,77 @@ history_key_stays(IdemTaken *taken, TriggerData *trigdata,
 
 	if (!history_describe_left(history, old_slot, new_slot, &left))
 		return;
-	idem_history_precede(binding->trigger, left.row_hash);
-	idem_writing_reserve(taken->holder, RelationGetRelid(trigdata->tg_relation),
-						 binding, left.row_hash);
 	history_describe(history, new_slot, NULL, NULL, &row);
+	row.command = taken->command;
+	row.left_command = taken->replaced;
+	row.left_key = left.whole_key;
+	row.left_hash = left.row_hash;
+	row.left_whole_hash = left.whole_hash;
+	idem_history_precede(binding, &row);
+	(void) idem_writing_take_key(binding, row.whole_hash, row.command);
 	row.to = history_label(new_slot, binding);
 	idem_timers_carry(binding, &left, &row);
+}
+
+/*
+ * The hash of a row's whole key; false if it is not there yet.
+ */
+static bool
+history_hash_of(History *history, TupleTableSlot *slot, int64 *hash)
+{
+	const IdemTarget *key = history->whole_key;
+	Datum		values[IDEM_TARGET_MAXKEYS];
+	IdemHistoryRow row;
+
+	for (int i = 0; i < key->nkeys; i++)
+	{
+		if (slot_attisnull(slot, key->attnums[i]))
+			return false;
+	}
+	history_key_values(key, slot, values);
+	idem_history_name(key, key, values, &row);
+	*hash = row.whole_hash;
+	return true;
+}
+
+/*
+ * An IdemTakenAgain.
+ */
+static void
+history_again(IdemTaken *taken, TriggerData *trigdata,
+			  const IdemBinding *binding)
+{
+	History    *history;
+	int64		left_hash;
+	int64		hash;
+
+	if (!idem_writing_replaces(taken->statement, taken->replaced,
+							   trigdata->tg_trigtuple, taken->partition))
+		return;
+	history = history_of(taken, trigdata, binding);
+	if (history_hash_of(history, trigdata->tg_trigslot, &left_hash) &&
+		idem_writing_replace(taken->statement, binding, taken->replaced,
+							 left_hash, trigdata->tg_trigtuple,
+							 taken->partition) &&
+		history_hash_of(history, trigdata->tg_newslot, &hash))
+		idem_writing_continue(binding, taken->command, hash, taken->replaced,
+							  left_hash);
 }
 
 /*
  * Records a step that is behind the row.
  */
 static void
-history_record(History *history, MemoryContext statement, Relation rel,
-			   IdemHistoryWriter *writer, IdemHistoryRow *row)
+history_record(History *history, IdemHistoryWriter *writer, IdemHistoryRow *row)
 {
 	const IdemBinding *binding = history->binding;
 
-	idem_history_precede(binding->trigger, row->left_hash);
-	idem_writing_reserve(statement, RelationGetRelid(rel), binding,
-						 row->left_hash);
-	row->passed = idem_writing_reserved(statement, binding, row->row_hash,
+	idem_history_precede(binding, row);
+	row->passed = idem_writing_reserved(binding, row->command, row->whole_hash,
 										&row->seq, &row->at);
-	if (!row->passed)
-		row->seq = 0;
+	if (history->timed)
+		row->takes_key = idem_writing_take_key(binding, row->whole_hash,
+											   row->command);
 	if (idem_history_is_full(writer))
 		idem_history_flush(writer);
 	idem_history_add(writer, row);
@@ -261,7 +313,7 @@ history_record(History *history, MemoryContext statement, Relation rel,
  * An IdemTakenRow.
  */
 static void
-history_row(MemoryContext statement, Relation rel, TupleTableSlot *old_slot,
+history_row(IdemTaken *taken, Relation rel, TupleTableSlot *old_slot,
 			TupleTableSlot *new_slot, const IdemBinding *binding,
 			const char *event, const IdemIntent *intent)
 {
@@ -276,12 +328,14 @@ history_row(MemoryContext statement, Relation rel, TupleTableSlot *old_slot,
 	history_begin(&history, rel, binding);
 	history_describe(&history, new_slot, event, intent, &row);
 	row.to = history_label(new_slot, binding);
+	row.command = taken->command;
+	row.left_command = taken->replaced;
 	if (old_slot != NULL)
 	{
 		row.from = history_label(old_slot, binding);
 		history_describe_old(&history, old_slot, new_slot, &row);
 	}
-	history_record(&history, statement, rel, writer, &row);
+	history_record(&history, writer, &row);
 	idem_history_close(writer);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
@@ -303,6 +357,8 @@ history_inserted(TriggerData *trigdata, const IdemBinding *binding,
 													&TTSOpsMinimalTuple);
 	Tuplestorestate *rows = trigdata->tg_newtable;
 	History		history;
+	CommandId	command = idem_writing_command_of(statement,
+												  RelationGetRelid(rel));
 	int			pointer;
 
 	history_begin(&history, rel, binding);
@@ -323,7 +379,9 @@ history_inserted(TriggerData *trigdata, const IdemBinding *binding,
 		caller = MemoryContextSwitchTo(row_context);
 		history_describe(&history, slot, NULL, NULL, &row);
 		row.to = history_label(slot, binding);
-		history_record(&history, statement, rel, writer, &row);
+		row.command = command;
+		row.left_command = InvalidCommandId;
+		history_record(&history, writer, &row);
 		MemoryContextSwitchTo(caller);
 		MemoryContextReset(row_context);
 	}
@@ -400,5 +458,6 @@ idem_history_init(void)
 	idem_taken_step = history_step;
 	idem_taken_row = history_row;
 	idem_taken_key = history_key_stays;
+	idem_taken_again = history_again;
 	idem_history_pending_init();
 }

@@ -16,9 +16,14 @@ typedef struct IdemHistoryRow
 	Jsonb	   *row_key;
 	int64		row_hash;		/* what the index has for it */
 	Jsonb	   *whole_key;		/* with the state column, if that is in it */
+	int64		whole_hash;
+	CommandId	command;		/* that writes the row so */
 	Jsonb	   *left_key;		/* the whole one that it had; NULL: the same,
 								 * or not asked */
-	int64		left_hash;		/* by which steps before this one know it */
+	int64		left_hash;		/* what the index has for that one's row */
+	int64		left_whole_hash;
+	CommandId	left_command;	/* that wrote it before, in this transaction;
+								 * else InvalidCommandId */
 	const char *event;
 	const char *from;
 	const char *to;
@@ -29,6 +34,7 @@ typedef struct IdemHistoryRow
 	int64		seq;			/* 0: drawn when it is written */
 	TimestampTz at;				/* if seq is not 0 */
 	bool		passed;			/* the row is in a later state already */
+	bool		takes_key;		/* who had the key may still have timers */
 } IdemHistoryRow;
 
 typedef struct IdemHistoryWriter IdemHistoryWriter;
@@ -39,8 +45,10 @@ extern void idem_history_add(IdemHistoryWriter *writer,
 							 const IdemHistoryRow *row);
 extern bool idem_history_is_full(const IdemHistoryWriter *writer);
 extern void idem_history_number(IdemHistoryWriter *writer);
-extern void idem_history_pass(IdemHistoryWriter *writer, int64 row_hash);
-extern void idem_history_pass_writing(Oid trigger, int64 row_hash);
+extern void idem_history_pass(IdemHistoryWriter *writer, CommandId command,
+							  int64 hash);
+extern void idem_history_pass_writing(Oid trigger, CommandId command,
+									  int64 hash);
 extern void idem_history_flush(IdemHistoryWriter *writer);
 extern void idem_history_close(IdemHistoryWriter *writer);
 
@@ -48,7 +56,8 @@ extern void idem_history_close(IdemHistoryWriter *writer);
 extern void idem_history_pending_init(void);
 extern void idem_history_pend(Relation rel, const IdemBinding *binding,
 							  uint64 statement, const IdemHistoryRow *row);
-extern void idem_history_precede(Oid trigger, int64 row_hash);
+extern void idem_history_precede(const IdemBinding *binding,
+								 const IdemHistoryRow *row);
 extern void idem_history_settle(Oid relid);
 
 /* history_key.c */

@@ -113,7 +113,9 @@ idem_history_name(const IdemTarget *key, const IdemTarget *whole_key,
 				  Datum *values, IdemHistoryRow *row)
 {
 	row->whole_key = idem_target_print(whole_key, values);
+	row->whole_hash = history_hash(whole_key, values, row->whole_key);
 	row->row_key = row->whole_key;
+	row->row_hash = row->whole_hash;
 	if (key != whole_key)
 	{
 		for (int i = 0, n = 0; n < key->nkeys; i++)
@@ -122,6 +124,6 @@ idem_history_name(const IdemTarget *key, const IdemTarget *whole_key,
 				values[n++] = values[i];
 		}
 		row->row_key = idem_target_print(key, values);
+		row->row_hash = history_hash(key, values, row->row_key);
 	}
-	row->row_hash = history_hash(key, values, row->row_key);
 }

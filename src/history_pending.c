@@ -31,6 +31,7 @@
 
 #include "guc.h"
 #include "history.h"
+#include "writing.h"
 
 /* in the context that it names, which is the subtransaction's */
 typedef struct Pending
@@ -131,35 +132,56 @@ pending_open(Relation rel, const IdemBinding *binding, uint64 statement,
 	return pending;
 }
 
+/*
+ * What stands here of the binding, of outer subtransactions, comes before.
+ */
 static void
-pending_pass_outer(Oid trigger, int64 row_hash, int nestlevel)
+pending_number_outer(Oid trigger, int nestlevel)
 {
 	for (Pending *pending = pendings; pending != NULL; pending = pending->next)
 	{
 		if (pending->trigger == trigger && pending->nestlevel < nestlevel)
-		{
 			idem_history_number(pending->writer);
-			idem_history_pass(pending->writer, row_hash);
-		}
 	}
+}
+
+/*
+ * The step by which the row came to be what it was is not the last one any more.
+ */
+static void
+pending_pass(const IdemBinding *binding, const IdemHistoryRow *row)
+{
+	CommandId	command = row->left_command;
+	int64		hash = row->left_whole_hash;
+
+	if (command == InvalidCommandId)
+		return;
+	do
+	{
+		idem_history_pass_writing(binding->trigger, command, hash);
+		for (Pending *pending = pendings; pending != NULL;
+			 pending = pending->next)
+		{
+			if (pending->trigger == binding->trigger)
+				idem_history_pass(pending->writer, command, hash);
+		}
+	} while (idem_writing_pass(binding, &command, &hash));
 }
 
 /*
  * Makes a step of the row come behind those that stand here.
  */
 void
-idem_history_precede(Oid trigger, int64 row_hash)
+idem_history_precede(const IdemBinding *binding, const IdemHistoryRow *row)
 {
 	int			nestlevel = GetCurrentTransactionNestLevel();
-	Pending    *pending;
+	Pending    *pending = pending_find(binding->trigger, InvalidOid,
+									   nestlevel);
 
-	idem_history_pass_writing(trigger, row_hash);
-	if (pendings == NULL)
-		return;
-	pending = pending_find(trigger, InvalidOid, nestlevel);
 	if (pending != NULL)
 		pending_close(pending);
-	pending_pass_outer(trigger, row_hash, nestlevel);
+	pending_number_outer(binding->trigger, nestlevel);
+	pending_pass(binding, row);
 }
 
 /*
@@ -181,8 +203,8 @@ idem_history_pend(Relation rel, const IdemBinding *binding, uint64 statement,
 		pending_close(pending);
 		pending = NULL;
 	}
-	idem_history_pass_writing(binding->trigger, row->left_hash);
-	pending_pass_outer(binding->trigger, row->left_hash, nestlevel);
+	pending_number_outer(binding->trigger, nestlevel);
+	pending_pass(binding, row);
 	if (pending == NULL)
 		pending = pending_open(rel, binding, statement, nestlevel);
 	idem_history_add(pending->writer, row);
@@ -235,7 +257,7 @@ pending_transaction_ends(XactEvent event, void *arg)
 			pending_write_all(0);
 			break;
 		default:
-			pendings = NULL;	/* the memory goes with the transactions */
+			pendings = NULL;	/* the memory goes with the (sub)transactions */
 			break;
 	}
 }

@@ -255,6 +255,8 @@ idem_history_add(IdemHistoryWriter *writer, const IdemHistoryRow *row)
 
 	history_form(writer, waiting, values, nulls, room);
 	waiting->row_hash = row->row_hash;
+	waiting->whole_hash = row->whole_hash;
+	waiting->command = row->command;
 	waiting->passed = row->passed;
 	if (writer->timed)
 	{
@@ -336,17 +338,17 @@ idem_history_number(IdemHistoryWriter *writer)
 }
 
 /*
- * Somebody inside, who may fail alone, moves the row on.
+ * Somebody inside, who may fail alone, moves the row on that the command made.
  */
 void
-idem_history_pass(IdemHistoryWriter *writer, int64 row_hash)
+idem_history_pass(IdemHistoryWriter *writer, CommandId command, int64 hash)
 {
 	for (int i = 0; i < writer->n; i++)
 	{
 		IdemHistoryWaiting *row = &writer->rows[i];
 
 		/* one that still counts cannot fail without the one that is at work */
-		if (row->row_hash == row_hash &&
+		if (row->whole_hash == hash && row->command == command &&
 			!(TransactionIdIsValid(row->passed_by) &&
 			  TransactionIdIsCurrentTransactionId(row->passed_by)))
 			row->passed_by = GetCurrentTransactionId();
@@ -357,13 +359,13 @@ idem_history_pass(IdemHistoryWriter *writer, int64 row_hash)
  * A trigger on idem.history moves the row on, whose last step is being written.
  */
 void
-idem_history_pass_writing(Oid trigger, int64 row_hash)
+idem_history_pass_writing(Oid trigger, CommandId command, int64 hash)
 {
 	for (IdemHistoryWriter *writer = writing; writer != NULL;
 		 writer = writer->outer)
 	{
 		if (writer->binding->trigger == trigger)
-			idem_history_pass(writer, row_hash);
+			idem_history_pass(writer, command, hash);
 	}
 }
 
@@ -376,12 +378,15 @@ history_set_timers(IdemHistoryWriter *writer)
 	{
 		IdemHistoryWaiting *row = &writer->rows[i];
 
-		if (row->timed == NULL || row->passed ||
-			(TransactionIdIsValid(row->passed_by) &&
-			 TransactionIdIsCurrentTransactionId(row->passed_by)))
+		if (row->timed == NULL)
 			continue;
 		row->timed->at = row->since;
-		idem_timers_add(timers, row->timed);
+		if (row->passed ||
+			(TransactionIdIsValid(row->passed_by) &&
+			 TransactionIdIsCurrentTransactionId(row->passed_by)))
+			idem_timers_rename(timers, row->timed);
+		else
+			idem_timers_add(timers, row->timed);
 	}
 	if (timers != NULL)
 		idem_timers_close(timers);

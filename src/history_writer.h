@@ -51,6 +51,8 @@ typedef struct IdemHistoryWaiting
 {
 	HeapTuple	tuple;
 	int64		row_hash;
+	int64		whole_hash;		/* of the primary key */
+	CommandId	command;		/* that writes the row so */
 	int64		seq;			/* 0: it has no number yet */
 	TimestampTz since;
 	bool		passed;

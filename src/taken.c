@@ -19,6 +19,7 @@
 IdemTakenStep idem_taken_step = NULL;
 IdemTakenRow idem_taken_row = NULL;
 IdemTakenKey idem_taken_key = NULL;
+IdemTakenAgain idem_taken_again = NULL;
 
 static IdemIntent *intents = NULL;
 

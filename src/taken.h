@@ -42,7 +42,12 @@ typedef struct IdemIntent
 typedef struct IdemTaken
 {
 	MemoryContext holder;		/* of what the history keeps meanwhile */
+	MemoryContext statement;	/* the memory of it (writing.c) */
 	uint64		serial;			/* no two statements share one */
+	bool		partition;		/* of the table that was attached */
+	CommandId	command;		/* that writes the row */
+	CommandId	replaced;		/* that wrote it before, in this transaction;
+								 * else InvalidCommandId */
 	void	   *history;		/* the history's own */
 } IdemTaken;
 
@@ -56,8 +61,8 @@ typedef void (*IdemTakenStep) (IdemTaken *taken, TriggerData *trigdata,
 							   const IdemIntent *intent);
 extern IdemTakenStep idem_taken_step;
 
-/* the same after the write, in the statement that has that memory */
-typedef void (*IdemTakenRow) (MemoryContext statement, Relation rel,
+/* the same after the write */
+typedef void (*IdemTakenRow) (IdemTaken *taken, Relation rel,
 							  TupleTableSlot *old_slot,
 							  TupleTableSlot *new_slot,
 							  const IdemBinding *binding, const char *event,
@@ -70,6 +75,11 @@ typedef void (*IdemTakenKey) (IdemTaken *taken, TriggerData *trigdata,
 							  TupleTableSlot *old_slot,
 							  TupleTableSlot *new_slot);
 extern IdemTakenKey idem_taken_key;
+
+/* before the update of a row that this transaction wrote */
+typedef void (*IdemTakenAgain) (IdemTaken *taken, TriggerData *trigdata,
+								const IdemBinding *binding);
+extern IdemTakenAgain idem_taken_again;
 
 extern int	idem_taken_depth(void);
 extern void idem_taken_begin(IdemIntent *intent);

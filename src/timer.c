@@ -42,6 +42,7 @@
 #include "scope.h"
 #include "store.h"
 #include "timer.h"
+#include "writing.h"
 
 struct IdemTimers
 {
@@ -203,23 +204,26 @@ timers_append(IdemTimers *timers, ArrayBuildState **array, Datum value,
 }
 
 /*
- * The row has no timers any more.  If it gets another key, who had that before is
- * gone.
+ * Who has the key has no timers any more.
  */
 static void
-timers_leave(IdemTimers *timers, Jsonb *left_key, int64 left_hash,
-			 const IdemHistoryRow *row)
+timers_leave(IdemTimers *timers, Jsonb *key, int64 hash)
 {
-	timers_append(timers, &timers->left_hashes, Int64GetDatum(row->row_hash),
-				  INT8OID);
-	timers_append(timers, &timers->left_keys, JsonbPGetDatum(row->whole_key),
-				  JSONBOID);
-	if (left_key == NULL)
-		return;
-	timers_append(timers, &timers->left_hashes, Int64GetDatum(left_hash),
-				  INT8OID);
-	timers_append(timers, &timers->left_keys, JsonbPGetDatum(left_key),
-				  JSONBOID);
+	timers_append(timers, &timers->left_hashes, Int64GetDatum(hash), INT8OID);
+	timers_append(timers, &timers->left_keys, JsonbPGetDatum(key), JSONBOID);
+}
+
+/*
+ * A row has another key, under which it may have got timers since.  Those under
+ * the one that it had go, unless that is another row's already.
+ */
+void
+idem_timers_rename(IdemTimers *timers, const IdemHistoryRow *row)
+{
+	if (row->left_key != NULL &&
+		!idem_writing_is_taken(timers->binding, row->left_whole_hash,
+							   row->command))
+		timers_leave(timers, row->left_key, row->left_hash);
 }
 
 /*
@@ -232,8 +236,12 @@ idem_timers_add(IdemTimers *timers, const IdemHistoryRow *row)
 	int			nrules;
 	int			state;
 
-	if (row->from != NULL)
-		timers_leave(timers, row->left_key, row->left_hash, row);
+	if (row->from != NULL || row->takes_key)
+	{
+		/* who had the key before is gone */
+		timers_leave(timers, row->whole_key, row->row_hash);
+		idem_timers_rename(timers, row);
+	}
 	if (row->to == NULL)
 		return;
 	state = idem_machine_state(timers->machine, row->to, strlen(row->to));
@@ -428,7 +436,8 @@ idem_timers_carry(const IdemBinding *binding, const IdemHistoryRow *left,
 		timers_append(timers, &afters, IntervalPGetDatum(&rules[i]->after),
 					  INTERVALOID);
 	}
-	timers_leave(timers, left->whole_key, left->row_hash, row);
+	timers_leave(timers, row->whole_key, row->row_hash);
+	idem_timers_rename(timers, row);
 	SPI_connect();
 	found = timers_find(timers);
 	if (events != NULL)

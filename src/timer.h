@@ -13,6 +13,7 @@ typedef struct IdemTimers IdemTimers;
 
 extern Oid	idem_timers_table(const IdemBinding *binding);
 extern IdemTimers *idem_timers_open(const IdemBinding *binding);
+extern void idem_timers_rename(IdemTimers *timers, const IdemHistoryRow *row);
 extern void idem_timers_add(IdemTimers *timers, const IdemHistoryRow *row);
 extern const IdemRule *idem_timer_rule(const IdemMachine *machine, int state,
 									   const char *event);

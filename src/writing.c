@@ -11,60 +11,80 @@
  *
  * A statement inside another one (of a trigger, or of a function in a clause)
  * may move on a row that the outer one has written and not recorded yet, because
- * it records behind the row.  Then the inner one, which records first, draws two
- * numbers, and leaves the lower one and the time for the step of the outer one:
- * the history is in the order of steps.  The outer one leaves the row's timers as
- * they are, which are of the later state.  A statement that nobody nests in pays
- * nothing for that.  What was left by a subtransaction that failed since does not
- * count.  The memory of a foreign key's action is gone when its triggers fire,
- * those of the statement that it belongs to: nothing is left for these.
+ * it records behind the row.  So before the update of such a row version a number
+ * and a time are left for the step that made it: the history is in the order of
+ * steps.  When the inner step is recorded, the version counts as passed, and the
+ * outer one leaves the row's timers as they are, which are of the later state.
+ *
+ * A version is known by the command that wrote it and by its primary key, which
+ * no two that stand have in common.  Since it may be replaced without a step, it
+ * is remembered which one the new version continues.  Whether a command's rows are
+ * recorded, tells the list of statements; but an INSERT into a partitioned table
+ * does not stand there before the first trigger after its rows fires.  So rows of
+ * partitions that were inserted in this transaction are taken for unrecorded,
+ * unless their command is known to have got there.  The memory of a foreign key's
+ * action is gone when its triggers fire, those of the statement that it belongs
+ * to: nothing is left for these.
+ *
+ * A statement that nobody nests in pays nothing for that.  What a subtransaction
+ * that failed since has passed does not count.
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/xact.h"
 #include "commands/sequence.h"
 #include "common/hashfn.h"
+#include "replication/logicalworker.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "catalog.h"
 #include "writing.h"
 
-/* a row that an inner statement moved on */
-typedef struct MovedKey
+/* a row version that a statement inside of the one that wrote it replaces */
+typedef struct VersionKey
 {
 	Oid			root;
 	uint32		tag;			/* hash of the binding's */
-	int64		row_hash;
-} MovedKey;
+	int64		hash;			/* of the row's primary key */
+	CommandId	command;		/* that wrote it; InvalidCommandId: for who
+								 * has the key now */
+	uint32		zero;
+}			VersionKey;
 
-typedef struct MovedRow
+typedef struct Version
 {
-	MovedKey	key;
+	VersionKey	key;
 	char		status;			/* simplehash's own */
-	TransactionId xid;			/* of the subtransaction that did */
-	int64		seq;
+	TransactionId passed_by;	/* subtransaction */
+	int64		seq;			/* 0: none is asked for */
 	TimestampTz at;
-} MovedRow;
+	bool		continues;		/* the one that it replaced: */
+	CommandId	former;			/* or who has the key */
+	int64		former_hash;
+}			Version;
 
 static inline uint32
-moved_hash_key(MovedKey key)
+version_hash_key(VersionKey key)
 {
 	return hash_bytes((const unsigned char *) &key, sizeof(key));
 }
 
 static inline bool
-moved_same_key(MovedKey a, MovedKey b)
+version_same_key(VersionKey a, VersionKey b)
 {
-	return a.row_hash == b.row_hash && a.root == b.root && a.tag == b.tag;
+	return a.hash == b.hash && a.command == b.command && a.root == b.root &&
+		a.tag == b.tag;
 }
 
-#define SH_PREFIX moved
-#define SH_ELEMENT_TYPE MovedRow
-#define SH_KEY_TYPE MovedKey
+#define SH_PREFIX version
+#define SH_ELEMENT_TYPE Version
+#define SH_KEY_TYPE VersionKey
 #define SH_KEY key
-#define SH_HASH_KEY(tb, k) moved_hash_key(k)
-#define SH_EQUAL(tb, a, b) moved_same_key(a, b)
+#define SH_HASH_KEY(tb, k) version_hash_key(k)
+#define SH_EQUAL(tb, a, b) version_same_key(a, b)
 #define SH_SCOPE static inline
 #define SH_DECLARE
 #define SH_DEFINE
@@ -75,17 +95,27 @@ typedef struct Writing
 {
 	MemoryContext statement;
 	Oid			relid;
-	Oid			root;
 	int			depth;			/* of triggers that the statement runs in */
+	CommandId	command;
 	bool		by_row;
 	bool		done;			/* all of the table is recorded */
 	uint64		serial;			/* no two share one */
-	moved_hash *moved;			/* NULL: none */
 	struct Writing *outer;
 	MemoryContextCallback callback;
 } Writing;
 
+/* in TopTransactionContext */
+typedef struct Replaced
+{
+	version_hash *versions;
+	bool		continued;		/* there is one that continues another */
+	CommandId	told_first;		/* inserts that have got to their triggers */
+	CommandId	told_last;
+	MemoryContextCallback callback;
+}			Replaced;
+
 static Writing *writings = NULL;	/* innermost first */
+static Replaced * replaced = NULL;
 static uint64 last_serial = 0;
 
 static uint32
@@ -123,39 +153,31 @@ writing_release(void *arg)
 	}
 }
 
-static Writing *
-writing_add(MemoryContext statement, Oid relid, Oid root, int depth)
-{
-	Writing    *writing = MemoryContextAllocZero(statement, sizeof(Writing));
-
-	writing->statement = statement;
-	writing->relid = relid;
-	writing->root = root;
-	writing->depth = depth;
-	writing->serial = ++last_serial;
-	writing->callback.func = writing_release;
-	writing->callback.arg = writing;
-	MemoryContextRegisterResetCallback(statement, &writing->callback);
-	writing->outer = writings;
-	writings = writing;
-	return writing;
-}
-
 /*
  * Whether history of the table goes by row in the statement that has that
- * memory, and runs in so many triggers.  "now" is what the table says now; it is
- * the answer for who asks first.
+ * memory, that command, and runs in so many triggers.  "now" is what the table
+ * says now; it is the answer for who asks first.
  */
 bool
-idem_writing_by_row(MemoryContext statement, Oid relid, Oid root, int depth,
-					bool now)
+idem_writing_by_row(MemoryContext statement, Oid relid, int depth,
+					CommandId command, bool now)
 {
 	Writing    *writing = writing_find(statement, relid);
 
 	if (writing == NULL)
 	{
-		writing = writing_add(statement, relid, root, depth);
+		writing = MemoryContextAllocZero(statement, sizeof(Writing));
+		writing->statement = statement;
+		writing->relid = relid;
+		writing->depth = depth;
+		writing->command = command;
 		writing->by_row = now;
+		writing->serial = ++last_serial;
+		writing->callback.func = writing_release;
+		writing->callback.arg = writing;
+		MemoryContextRegisterResetCallback(statement, &writing->callback);
+		writing->outer = writings;
+		writings = writing;
 	}
 	return writing->by_row;
 }
@@ -168,6 +190,45 @@ uint64
 idem_writing_serial(MemoryContext statement, Oid relid)
 {
 	return writing_find(statement, relid)->serial;
+}
+
+/*
+ * The command by which a statement that runs in so many triggers writes: that of
+ * its snapshot.  Rows that are replicated have no such statement, and are written
+ * by the next command, whatever their snapshot.
+ */
+CommandId
+idem_writing_now(int depth)
+{
+	if (depth == 0 && IsLogicalWorker())
+		return GetCurrentCommandId(false);
+	return GetActiveSnapshot()->curcid;
+}
+
+/*
+ * The command that wrote a row, if this transaction has; else InvalidCommandId.
+ */
+CommandId
+idem_writing_command(HeapTuple row)
+{
+	HeapTupleHeader header = row->t_data;
+
+	/* frozen ones are nobody's */
+	if (!TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(header)))
+		return InvalidCommandId;
+	return HeapTupleHeaderGetCmin(header);
+}
+
+/*
+ * The command of a statement that writes the table; InvalidCommandId if it does
+ * not stand here.
+ */
+CommandId
+idem_writing_command_of(MemoryContext statement, Oid relid)
+{
+	Writing    *writing = writing_find(statement, relid);
+
+	return writing != NULL ? writing->command : InvalidCommandId;
 }
 
 /*
@@ -201,96 +262,239 @@ idem_writing_end(MemoryContext statement, Oid relid, bool now)
 	return writing->by_row;
 }
 
-/*
- * The statement's rows of a table, or of tables that were attached as one; the
- * outermost in the list.
- */
-static Writing *
-writing_holder(MemoryContext statement, Oid relid, Oid root)
+static VersionKey
+version_key(const IdemBinding *binding, CommandId command, int64 hash)
 {
-	Writing    *holder = NULL;
-
-	for (Writing *writing = writings; writing != NULL; writing = writing->outer)
-	{
-		if (writing->statement == statement &&
-			(writing->relid == relid || writing->root == root))
-			holder = writing;
-	}
-	return holder;
-}
-
-static MovedKey
-moved_key(const IdemBinding *binding, int64 row_hash)
-{
-	MovedKey	key;
+	VersionKey	key;
 
 	memset(&key, 0, sizeof(key));
 	key.root = binding->root;
 	key.tag = writing_hash_tag(binding->tag);
-	key.row_hash = row_hash;
+	key.hash = hash;
+	key.command = command;
 	return key;
 }
 
-static void
-writing_reserve(Writing *writing, MemoryContext statement, Oid relid,
-				const IdemBinding *binding, int64 row_hash)
+static Version *
+version_find(const IdemBinding *binding, CommandId command, int64 hash)
 {
-	MovedRow   *row;
+	if (replaced == NULL || replaced->versions == NULL ||
+		command == InvalidCommandId)
+		return NULL;
+	return version_lookup(replaced->versions,
+						  version_key(binding, command, hash));
+}
+
+static bool
+version_is_passed(const Version * version)
+{
+	return TransactionIdIsValid(version->passed_by) &&
+		TransactionIdIsCurrentTransactionId(version->passed_by);
+}
+
+/*
+ * The memory goes with the transaction.
+ */
+static void
+replaced_release(void *arg)
+{
+	replaced = NULL;
+}
+
+static Replaced *
+replaced_get(void)
+{
+	if (replaced == NULL)
+	{
+		replaced = MemoryContextAllocZero(TopTransactionContext,
+										  sizeof(Replaced));
+		replaced->told_first = InvalidCommandId;
+		replaced->callback.func = replaced_release;
+		MemoryContextRegisterResetCallback(TopTransactionContext,
+										   &replaced->callback);
+	}
+	return replaced;
+}
+
+static Version *
+version_get(const IdemBinding *binding, CommandId command, int64 hash)
+{
+	Replaced   *all = replaced_get();
+	Version    *version;
 	bool		found;
 
-	if (writing == NULL)
-		return;
-	/* outer ones come first */
-	writing_reserve(writing->outer, statement, relid, binding, row_hash);
-	if (writing->statement == statement || writing->done ||
-		writing_holder(writing->statement, relid, binding->root) != writing)
-		return;
-	if (writing->moved == NULL)
-		writing->moved = moved_create(writing->statement, 16, NULL);
-	row = moved_insert(writing->moved, moved_key(binding, row_hash), &found);
-	if (found && TransactionIdIsCurrentTransactionId(row->xid))
-		return;
-	row->xid = GetCurrentTransactionId();
-	row->seq = nextval_internal(idem_catalog_relation(IDEM_REL_HISTORY_SEQ),
-								false);
-	row->at = GetCurrentTimestamp();
+	if (all->versions == NULL)
+		all->versions = version_create(TopTransactionContext, 16, NULL);
+	version = version_insert(all->versions,
+							 version_key(binding, command, hash), &found);
+	if (!found)
+	{
+		version->passed_by = InvalidTransactionId;
+		version->seq = 0;
+		version->continues = false;
+	}
+	return version;
 }
 
 /*
- * Before a step is recorded: leaves a number for those that statements around
- * this one may have done with the row before.
+ * That rows of a partition get to a trigger after their insert by that command.
+ * Commands since are of statements inside of it, and over, up to the one before
+ * the next.
  */
 void
-idem_writing_reserve(MemoryContext statement, Oid relid,
-					 const IdemBinding *binding, int64 row_hash)
+idem_writing_tells(CommandId command)
 {
-	if (writings != NULL)
-		writing_reserve(writings, statement, relid, binding, row_hash);
+	CommandId	next = GetCurrentCommandId(false);
+	Replaced   *all = replaced_get();
+
+	if (all->told_first > command || all->told_last + 1 < command)
+		all->told_first = command;
+	all->told_last = Max(command + 1, next) - 1;
 }
 
 /*
- * The number and the time that a statement inside has left for this one's step,
- * if it moved the row on.
+ * Whether the row, which this transaction wrote by that command, is of a statement
+ * around this one that may not have recorded it.
  */
-bool
-idem_writing_reserved(MemoryContext statement, const IdemBinding *binding,
-					  int64 row_hash, int64 *seq, TimestampTz *at)
+static bool
+writing_is_unrecorded(MemoryContext statement, CommandId command,
+					  HeapTuple row, bool partition)
 {
 	for (Writing *writing = writings; writing != NULL; writing = writing->outer)
 	{
-		MovedRow   *row;
-		bool		counts;
-
-		if (writing->statement != statement || writing->moved == NULL)
-			continue;
-		row = moved_lookup(writing->moved, moved_key(binding, row_hash));
-		if (row == NULL)
-			continue;
-		counts = TransactionIdIsCurrentTransactionId(row->xid);
-		*seq = row->seq;
-		*at = row->at;
-		moved_delete(writing->moved, row->key);
-		return counts;
+		if (writing->command == command && writing->statement != statement &&
+			!writing->done)
+			return true;
 	}
-	return false;
+	return partition && (row->t_data->t_infomask & HEAP_UPDATED) == 0 &&
+		!(replaced != NULL && replaced->told_first <= command &&
+		  command <= replaced->told_last);
+}
+
+/*
+ * Before the update of such a row, of a partition or not: whether
+ * idem_writing_replace() has anything to do.
+ */
+bool
+idem_writing_replaces(MemoryContext statement, CommandId command,
+					  HeapTuple row, bool partition)
+{
+	return command != InvalidCommandId &&
+		((replaced != NULL && replaced->continued) ||
+		 writing_is_unrecorded(statement, command, row, partition));
+}
+
+/*
+ * Leaves a number for the step that made the row what it is, if that may not be
+ * recorded yet.  False if nothing is known of the row.
+ */
+bool
+idem_writing_replace(MemoryContext statement, const IdemBinding *binding,
+					 CommandId command, int64 hash, HeapTuple row,
+					 bool partition)
+{
+	Version    *version;
+
+	if (!writing_is_unrecorded(statement, command, row, partition))
+		return version_find(binding, command, hash) != NULL;
+	version = version_get(binding, command, hash);
+	if (version->seq == 0)
+	{
+		version->seq = nextval_internal(idem_catalog_relation(IDEM_REL_HISTORY_SEQ),
+										false);
+		version->at = GetCurrentTimestamp();
+	}
+	return true;
+}
+
+/*
+ * That the row goes on as what a command of that number writes.
+ */
+void
+idem_writing_continue(const IdemBinding *binding, CommandId command, int64 hash,
+					  CommandId former, int64 former_hash)
+{
+	Version    *version = version_get(binding, command, hash);
+
+	version->continues = true;
+	version->former = former;
+	version->former_hash = former_hash;
+	replaced->continued = true;
+}
+
+/*
+ * A step of a version, or another key, is being recorded, which passes the one
+ * that made it.  True with the version before, if that one may have made none.
+ */
+bool
+idem_writing_pass(const IdemBinding *binding, CommandId *command, int64 *hash)
+{
+	Version    *version = version_find(binding, *command, *hash);
+
+	if (version == NULL)
+		return false;
+	/* one that counts cannot fail without the one that is at work */
+	if (!version_is_passed(version))
+		version->passed_by = GetCurrentTransactionId();
+	if (!version->continues)
+		return false;
+	*command = version->former;
+	*hash = version->former_hash;
+	return true;
+}
+
+/*
+ * The number and the time that were left for the step that made a version; 0 if
+ * there are none.  True if the row has moved on.
+ */
+bool
+idem_writing_reserved(const IdemBinding *binding, CommandId command,
+					  int64 hash, int64 *seq, TimestampTz *at)
+{
+	Version    *version = version_find(binding, command, hash);
+	bool		passed;
+
+	*seq = 0;
+	if (version == NULL)
+		return false;
+	*seq = version->seq;
+	*at = version->at;
+	passed = version_is_passed(version);
+	version_delete(replaced->versions, version->key);
+	return passed;
+}
+
+/*
+ * A row that the command writes has the key of that hash.  True if one of a
+ * statement around it may have given it up, and not recorded that yet.
+ */
+bool
+idem_writing_take_key(const IdemBinding *binding, int64 hash, CommandId command)
+{
+	Version    *version;
+	Writing    *writing = writings;
+
+	while (writing != NULL && (writing->command == command || writing->done))
+		writing = writing->outer;
+	if (writing == NULL || command == InvalidCommandId)
+		return false;
+	version = version_get(binding, InvalidCommandId, hash);
+	version->former = command;
+	version->passed_by = GetCurrentTransactionId();
+	return true;
+}
+
+/*
+ * Whether a later command than that one did so.
+ */
+bool
+idem_writing_is_taken(const IdemBinding *binding, int64 hash, CommandId command)
+{
+	Version    *version = NULL;
+
+	if (replaced != NULL && replaced->versions != NULL)
+		version = version_lookup(replaced->versions,
+								 version_key(binding, InvalidCommandId, hash));
+	return version != NULL && version_is_passed(version) &&
+		version->former > command;
 }

@@ -254,6 +254,25 @@ UPDATE gl_kept SET state = 'c', v = 7;
 UPDATE gl_keptp SET state = 'c', v = 7;
 UPDATE gl_keptp SET state = 'c', k = 2;
 SELECT outcome FROM idem_try_fire('gl_kept', 1, 'again');
+-- statements of one command: the one that names a state is suppressed
+UPDATE gl_kept SET v = 1;
+UPDATE gl_keptp SET v = 1;
+WITH u AS (UPDATE gl_kept SET state = 'c', v = 9 RETURNING 1)
+	UPDATE gl_kept SET note = 3 WHERE (SELECT count(*) FROM u) = 0;
+WITH u AS (UPDATE gl_keptp SET state = 'c', v = 9 RETURNING 1)
+	UPDATE gl_keptp SET note = 3 WHERE (SELECT count(*) FROM u) = 0;
+SELECT table_name, count(*) FROM idem.history WHERE machine = 'glk' AND event = 'again' GROUP BY 1 ORDER BY 1;
+-- what was decided for updates that do not happen takes no memory
+CREATE FUNCTION gl_try(n int) RETURNS bool LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1 .. n LOOP
+		UPDATE gl_keptp SET state = 'c', v = 9, pad = repeat('x', 100000 + i);
+	END LOOP;
+	RETURN (SELECT sum(total_bytes) < 1000000 FROM pg_backend_memory_contexts WHERE name = 'TopTransactionContext');
+END$$;
+ALTER TABLE gl_keptp ADD pad text;
+SELECT gl_try(50) AS little;
+DROP FUNCTION gl_try;
 -- a foreign key's action names all of the key's columns
 CREATE TABLE gl_owner (state text, note int, PRIMARY KEY (state, note));
 INSERT INTO gl_owner SELECT state, note FROM gl_kept;

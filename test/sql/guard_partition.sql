@@ -265,6 +265,24 @@ WITH u AS (UPDATE gp_r SET id = id + 100 WHERE id = 2 RETURNING id)
 DROP TRIGGER none ON gp_r2;
 SELECT * FROM gp_r ORDER BY id;
 DROP TABLE gp_r;
+-- the UPDATE gives the row another key, and a trigger behind the guard makes it move
+CREATE TABLE gp_l (id int, k int, state text, v int, PRIMARY KEY (id, k)) PARTITION BY LIST (k);
+CREATE TABLE gp_l1 PARTITION OF gp_l FOR VALUES IN (1);
+CREATE TABLE gp_l2 (v int, k int NOT NULL, id int NOT NULL, state text);
+ALTER TABLE gp_l ATTACH PARTITION gp_l2 FOR VALUES IN (2);
+SELECT idem_attach('gp', 'gp_l', 'state', history => true);
+CREATE FUNCTION gp_send() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN IF new.v = 9 THEN new.k := 3 - new.k; END IF; RETURN new; END$$;
+CREATE TRIGGER "~~send" BEFORE UPDATE ON gp_l FOR EACH ROW EXECUTE FUNCTION gp_send();
+INSERT INTO gp_l VALUES (1, 1, 'draft', 1), (2, 1, 'draft', 1);
+UPDATE gp_l SET state = 'pending' WHERE id = 1;
+UPDATE gp_l SET id = id + 10, v = 9;
+UPDATE gp_l SET id = id + 10, state = 'approved' WHERE state = 'pending';
+UPDATE gp_l SET id = id + 10, v = 1;
+UPDATE gp_l SET id = id + 10, v = 9, state = 'done' WHERE state = 'draft';
+SELECT tableoid::regclass, * FROM gp_l ORDER BY id;
+SELECT row_key, event, from_state, to_state FROM idem.history WHERE table_name = 'gp_l' ORDER BY seq;
+DROP TABLE gp_l;
+DROP FUNCTION gp_send;
 -- a part of it is computed
 CREATE TABLE gp_g (id int, state text, code text GENERATED ALWAYS AS ((id + 1)::text) STORED, k int, v int DEFAULT 1, PRIMARY KEY (id, code, k)) PARTITION BY LIST (k);
 CREATE TABLE gp_g1 PARTITION OF gp_g FOR VALUES IN (1);
