@@ -26,7 +26,7 @@ foreach my $case ([ 'bank_a', 'alice' ], [ 'bank_b', 'bob' ])
 {
 	my ($db, $name) = @$case;
 
-	idem_database($node, $db);
+	$node->safe_psql('postgres', "CREATE DATABASE $db");
 	# A row in "fault" says before the commit of which op this bank dies.
 	$node->safe_psql($db, "$bank\nINSERT INTO account VALUES ('$name', 1000);\n" . <<'EOT');
 CREATE TABLE fault (op text);
@@ -44,7 +44,9 @@ EOT
 # The coordinator's own faults: before and after each call, and before the commit
 # of each of its records.
 $node->safe_psql('postgres', 'CREATE DATABASE coordinator');
-$node->safe_psql('coordinator', $coordinator . <<'EOT');
+$node->safe_psql('coordinator', $coordinator . sprintf(<<'EOT', $node->host, $node->port) . <<'EOT2');
+UPDATE bank SET conninfo = conninfo || ' host=%s port=%s';
+EOT
 CREATE TABLE fault (at text);
 CREATE FUNCTION die_at(here text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -65,7 +67,7 @@ BEGIN
 	RETURN NULL;
 END $$;
 CREATE TRIGGER recorded AFTER INSERT OR UPDATE ON saga FOR EACH ROW EXECUTE FUNCTION recorded();
-EOT
+EOT2
 
 my $moved = 0;
 my $n = 0;
