@@ -36,4 +36,4 @@ CREATE FUNCTION idem_tick(
 ) RETURNS SETOF pg_catalog.record
 	AS 'MODULE_PATHNAME', 'idem_tick_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_tick(pg_catalog.int4) IS
-'For operators: fires timed transitions that are due, as the owners of their tables. max_rows: at most so many (NULL: no limit). Waits for no row. Gives timers to rows that were in the state before. Returns what it did: applied; moved, missing, obsolete (nothing to do any more); guarded, error (tried again later, at growing intervals); refused (the table belongs to a superuser). Errors: ID400 bad argument.';
+'For operators: fires timed transitions that are due, as the owners of their tables. max_rows: at most so many (NULL: no limit). Waits for no row. Gives timers to rows that were in the state before. Returns what it did: applied; moved, missing, obsolete (nothing to do any more, or made anew for the key that the table has now); guarded, error (tried again later, at growing intervals); refused (the table belongs to a superuser). Errors: ID400 bad argument.';

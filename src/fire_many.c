@@ -25,6 +25,7 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/plancache.h"
 #include "utils/snapmgr.h"
 
 #include "current_key.h"
@@ -84,6 +85,7 @@ typedef struct Many
 	IdemFire	fire;
 	int			n;
 	ManyRow    *rows;
+	bool		few;			/* done by plans that are kept */
 	Oid			id_type;
 	covered_hash *covered;		/* the rows that were locked */
 } Many;
@@ -119,6 +121,12 @@ many_take_ids(Many *many, FunctionCallInfo fcinfo)
 	deconstruct_array(array, many->id_type, len, byval, align, &elems, &nulls,
 					  &many->n);
 
+	/*
+	 * plans that are kept are not used where each execution has one of its
+	 * own
+	 */
+	many->few = many->n <= FEW_ROWS &&
+		plan_cache_mode != PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN;
 	many->rows = MemoryContextAllocExtended(CurrentMemoryContext,
 											Max(many->n, 1) * sizeof(ManyRow),
 											MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
@@ -197,7 +205,7 @@ many_join(const Many *many, StringInfo buf)
 	const IdemTarget *target = many->fire.target;
 
 	for (int i = 0; i < target->nkeys; i++)
-		appendStringInfo(buf, many->n <= FEW_ROWS ?
+		appendStringInfo(buf, many->few ?
 						 "%s%s %s ANY (ARRAY[k.k%d])" : "%s%s %s k.k%d",
 						 i > 0 ? " AND " : "", target->operands[i],
 						 target->operators[i], i + 1);
@@ -208,7 +216,7 @@ many_execute(Many *many, const char *statement, int nargs, Oid *types,
 			 Datum *args)
 {
 	idem_target_run(idem_target_plan_rows(many->fire.target, statement, nargs,
-										  types, many->n <= FEW_ROWS),
+										  types, many->few),
 					args, NULL);
 }
 

@@ -119,6 +119,8 @@ extern IdemStoreResult idem_heap_delete(IdemStore *store, const IdemRow *old,
 										const IdemWait *wait);
 
 /* store_sql.c */
+extern struct _SPI_plan *idem_sql_prepare(const char *statement, int nparams,
+										  const Oid *types, int options);
 extern struct _SPI_plan *idem_sql_keep_plan(const char *statement, int nparams,
 											const Oid *types);
 extern struct _SPI_plan *idem_sql_keep_generic_plan(const char *statement,

@@ -108,8 +108,23 @@ static const struct
 /* how often 40001 is taken for a stale read before it is passed on */
 #define MAX_STALE_READS		10
 
-static SPIPlanPtr
-sql_keep(const char *statement, int nparams, const Oid *types, int options)
+/* the settings by which a plan is chosen, and made */
+typedef struct SqlPlanning
+{
+	bool		indexscan;
+	bool		bitmapscan;
+	bool		seqscan;
+	bool		nestloop;
+	bool		jit;
+	int			mode;
+}			SqlPlanning;
+
+/*
+ * A plan that goes with SPI_finish(), made while connected to SPI.
+ */
+SPIPlanPtr
+idem_sql_prepare(const char *statement, int nparams, const Oid *types,
+				 int options)
 {
 	SPIPlanPtr	plan = SPI_prepare_cursor(statement, nparams, (Oid *) types,
 										  options);
@@ -117,12 +132,20 @@ sql_keep(const char *statement, int nparams, const Oid *types, int options)
 	if (plan == NULL)
 		elog(ERROR, "SPI_prepare_cursor failed: %s",
 			 SPI_result_code_string(SPI_result));
+	return plan;
+}
+
+static SPIPlanPtr
+sql_keep(const char *statement, int nparams, const Oid *types, int options)
+{
+	SPIPlanPtr	plan = idem_sql_prepare(statement, nparams, types, options);
+
 	SPI_keepplan(plan);
 	return plan;
 }
 
 /*
- * A plan that is kept for the session, made while connected to SPI.
+ * The same, kept for the session.
  */
 SPIPlanPtr
 idem_sql_keep_plan(const char *statement, int nparams, const Oid *types)
@@ -131,13 +154,78 @@ idem_sql_keep_plan(const char *statement, int nparams, const Oid *types)
 }
 
 /*
- * The same for idem_sql_plan_by_index().
+ * The same for idem_sql_plan_by_index() and idem_sql_execute_by_index().
  */
 SPIPlanPtr
 idem_sql_keep_generic_plan(const char *statement, int nparams,
 						   const Oid *types)
 {
 	return sql_keep(statement, nparams, types, CURSOR_OPT_GENERIC_PLAN);
+}
+
+static void
+sql_set_planning(const SqlPlanning * planning)
+{
+	enable_indexscan = planning->indexscan;
+	enable_bitmapscan = planning->bitmapscan;
+	enable_seqscan = planning->seqscan;
+	enable_nestloop = planning->nestloop;
+	jit_enabled = planning->jit;
+	plan_cache_mode = planning->mode;
+}
+
+/*
+ * Makes the plan, for the index alone, and runs it if "values" are given.  Leaves
+ * the settings as they happen to be.
+ */
+static int
+sql_plan_and_run(SPIPlanPtr plan, Datum *values, Snapshot snapshot,
+				 const SqlPlanning *caller)
+{
+	static const SqlPlanning by_index = {
+		.indexscan = true,
+		.nestloop = true,
+		.mode = PLAN_CACHE_MODE_AUTO
+	};
+	CachedPlan *planned;
+
+	sql_set_planning(&by_index);
+	planned = SPI_plan_get_cached_plan(plan);
+	if (planned != NULL)
+		ReleaseCachedPlan(planned, CurrentResourceOwner);
+	if (values == NULL)
+		return 0;
+	sql_set_planning(caller);
+	plan_cache_mode = PLAN_CACHE_MODE_AUTO;
+	return SPI_execute_snapshot(plan, values, NULL, snapshot, InvalidSnapshot,
+								false, true, 0);
+}
+
+static int
+sql_by_index(SPIPlanPtr plan, Datum *values, Snapshot snapshot)
+{
+	const SqlPlanning caller = {
+		.indexscan = enable_indexscan,
+		.bitmapscan = enable_bitmapscan,
+		.seqscan = enable_seqscan,
+		.nestloop = enable_nestloop,
+		.jit = jit_enabled,
+		.mode = plan_cache_mode
+	};
+	int			rc;
+
+	PG_TRY();
+	{
+		rc = sql_plan_and_run(plan, values, snapshot, &caller);
+	}
+	PG_CATCH();
+	{
+		sql_set_planning(&caller);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	sql_set_planning(&caller);
+	return rc;
 }
 
 /*
@@ -149,60 +237,24 @@ idem_sql_keep_generic_plan(const char *statement, int nparams,
  * index would be read.  The plan's locks are taken here, hence it stays valid until
  * it runs, and these settings are those of its planning alone.  What no index serves
  * is planned as if it cost ten billion, before 18: it must not be compiled for that.
+ *
+ * Of no use in a session that asks for a plan of its own for each execution
+ * (force_custom_plan), since that is what runs.
  */
 void
 idem_sql_plan_by_index(SPIPlanPtr plan)
 {
-	bool		indexscan = enable_indexscan;
-	bool		bitmapscan = enable_bitmapscan;
-	bool		seqscan = enable_seqscan;
-	bool		nestloop = enable_nestloop;
-	bool		jit = jit_enabled;
-
-	PG_TRY();
-	{
-		CachedPlan *planned;
-
-		enable_indexscan = enable_nestloop = true;
-		enable_bitmapscan = enable_seqscan = jit_enabled = false;
-		planned = SPI_plan_get_cached_plan(plan);
-		if (planned != NULL)
-			ReleaseCachedPlan(planned, CurrentResourceOwner);
-	}
-	PG_FINALLY();
-	{
-		enable_indexscan = indexscan;
-		enable_bitmapscan = bitmapscan;
-		enable_seqscan = seqscan;
-		enable_nestloop = nestloop;
-		jit_enabled = jit;
-	}
-	PG_END_TRY();
+	(void) sql_by_index(plan, NULL, InvalidSnapshot);
 }
 
 /*
- * Runs such a statement, connected to SPI: by the plan that was made for it, also
- * where the session asks for plans of its own for each execution.
+ * The same, and runs it by that plan in every session: for statements on idem's
+ * own tables, that run nothing of a user's which would see the setting.
  */
 int
 idem_sql_execute_by_index(SPIPlanPtr plan, Datum *values, Snapshot snapshot)
 {
-	int			mode = plan_cache_mode;
-	int			rc = 0;
-
-	idem_sql_plan_by_index(plan);
-	PG_TRY();
-	{
-		plan_cache_mode = PLAN_CACHE_MODE_AUTO;
-		rc = SPI_execute_snapshot(plan, values, NULL, snapshot,
-								  InvalidSnapshot, false, true, 0);
-	}
-	PG_FINALLY();
-	{
-		plan_cache_mode = mode;
-	}
-	PG_END_TRY();
-	return rc;
+	return sql_by_index(plan, values, snapshot);
 }
 
 static SPIPlanPtr

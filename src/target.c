@@ -372,12 +372,8 @@ static SPIPlanPtr
 target_prepare(const IdemTarget *target, const char *text, int nparams,
 			   const Oid *types, int options)
 {
-	SPIPlanPtr	plan = SPI_prepare_cursor(text, nparams, (Oid *) types,
-										  options);
+	SPIPlanPtr	plan = idem_sql_prepare(text, nparams, types, options);
 
-	if (plan == NULL)
-		elog(ERROR, "SPI_prepare_cursor failed: %s",
-			 SPI_result_code_string(SPI_result));
 	target_check_plan(target, plan);
 	return plan;
 }

@@ -89,7 +89,10 @@ typedef struct Timer
 	TimestampTz since;
 	int32		tries;
 
-	bool		unread;			/* its key was not one of the table's, so far */
+	bool		unread;			/* its key is none of the table's, as far as
+								 * that was found out */
+	Jsonb	   *former_key;		/* what it was if that is not row_key; or NULL */
+	bool		looked;			/* the table has been looked at in this call */
 
 	/* what has become of it */
 	bool		done;			/* what was written stays */
@@ -98,6 +101,17 @@ typedef struct Timer
 	TimestampTz due;			/* ... then, if not 0 */
 	TimestampTz next;			/* ... or then, if it is put off for longer */
 } Timer;
+
+/* one call */
+typedef struct Tick
+{
+	ReturnSetInfo *rsinfo;		/* NULL: nobody to tell */
+	TimestampTz now;
+	TimestampTz stop_at;
+	List	   *stalled;		/* timers that waited for another table in
+								 * vain */
+	List	   *looked;			/* notes of tables that were looked at */
+}			Tick;
 
 static char *tick_error;
 static int	tick_sqlerrcode;
@@ -157,49 +171,65 @@ tick_is_note(const Timer *timer)
 }
 
 /*
- * The row's key as the table names it now; false if it has other columns.
+ * The row's key as the table names it now; false if it has other columns, or
+ * values that are none of their types'.
  */
 static bool
 tick_name(Timer *timer, IdemFire *fire, Datum *id)
 {
-	Datum		values[IDEM_TARGET_MAXKEYS];
 	IdemHistoryRow name;
 	MemoryContext caller;
 
+	/* it was tried before */
+	if (timer->unread)
+		return false;
 	timer->unread = true;
-	if (!idem_target_read(fire->target, timer->row_key, id))
+	timer->former_key = timer->row_key;
+	if (!idem_timer_name(fire->target, fire->binding->table, timer->row_key,
+						 id, &name))
 		return false;
 	timer->unread = false;
-	memcpy(values, id, fire->target->nkeys * sizeof(Datum));
+	if (compareJsonbContainers(&timer->row_key->root,
+							   &name.whole_key->root) == 0)
+		timer->former_key = NULL;
 	caller = MemoryContextSwitchTo(GetMemoryChunkContext(timer));
-	idem_history_name(idem_history_key(fire->target, fire->binding->table),
-					  fire->target, values, &name);
+	timer->row_key = (Jsonb *) PG_DETOAST_DATUM_COPY(JsonbPGetDatum(name.whole_key));
 	MemoryContextSwitchTo(caller);
-	timer->row_key = name.whole_key;
 	timer->row_hash = name.row_hash;
 	return true;
 }
 
 /*
- * Fires the event, as the table's owner.  Rows whose timers tell nothing of the
- * key that the table has now get others.
+ * The timer is under a key that the table does not have any more, and others may
+ * be like it: they are looked at, all at once.
+ */
+static void
+tick_look(Timer *timer, Oid relid)
+{
+	if (!timer->looked)
+		idem_timers_expect_renamed(relid, timer->machine, timer->tag,
+								   timer->former_key);
+	timer->done = true;
+}
+
+/*
+ * Fires the event, as the table's owner.
  */
 static void
 tick_fire(Timer *timer, Relation rel, IdemFire *fire)
 {
+	Oid			relid = RelationGetRelid(rel);
 	Datum		id[IDEM_TARGET_MAXKEYS + 1];
 	IdemFireVerdict verdict;
 
-	fire->target = idem_target_open(RelationGetRelid(rel), RowExclusiveLock);
+	fire->target = idem_target_open(relid, RowExclusiveLock);
 	fire->has_version = idem_rowversion_find(rel, &fire->version);
 	for (int i = 0; i < fire->target->nkeys; i++)
 		fire->moves |= fire->target->attnums[i] == fire->binding->column;
 	if (!tick_name(timer, fire, id))
 	{
-		idem_timers_expect_of(RelationGetRelid(rel), timer->machine, timer->tag,
-							  false);
+		tick_look(timer, relid);
 		timer->outcome = "obsolete";
-		timer->done = true;
 		return;
 	}
 	idem_fire_one(fire, id, &verdict);
@@ -229,6 +259,10 @@ tick_fire(Timer *timer, Relation rel, IdemFire *fire)
 			timer->outcome = "obsolete";
 			break;
 	}
+	if (timer->former_key != NULL &&
+		(verdict.outcome == IDEM_FIRE_APPLIED ||
+		 (verdict.outcome == IDEM_FIRE_MISSING && !timer->keep)))
+		tick_look(timer, relid);
 	idem_fire_close(fire);
 }
 
@@ -336,7 +370,8 @@ tick_handle(void *arg)
 		if (tick_is_note(timer))
 		{
 			idem_timers_fill(rel, fire.binding, fire.machine,
-							 timer->schema, timer->table, timer->since);
+							 timer->schema, timer->table, timer->since,
+							 JB_ROOT_COUNT(timer->row_key) > 0);
 			timer->done = true;
 		}
 		else
@@ -382,14 +417,14 @@ tick_later(int tries)
 }
 
 /*
- * Whether a row of the same table has waited for another table in vain.
+ * Whether one of the timers is of the same table.
  */
 static bool
-tick_is_stalled(List *stalled, const Timer *timer)
+tick_has_table(List *timers, const Timer *timer)
 {
 	ListCell   *cell;
 
-	foreach(cell, stalled)
+	foreach(cell, timers)
 	{
 		const Timer *other = lfirst(cell);
 
@@ -404,7 +439,7 @@ tick_is_stalled(List *stalled, const Timer *timer)
  * One due timer, from beginning to end.
  */
 static void
-tick_one(Timer *timer, int limit, List **stalled)
+tick_one(Tick * tick, Timer *timer, int limit)
 {
 	static SPIPlanPtr delete_plan = NULL;
 	static SPIPlanPtr put_off_plan = NULL;
@@ -414,20 +449,19 @@ tick_one(Timer *timer, int limit, List **stalled)
 	/* what took too long may take longer the next time */
 	if (tick_is_note(timer))
 		limit = Min((int64) limit << Min(timer->tries, MAX_DOUBLINGS), INT_MAX);
-	if (tick_is_stalled(*stalled, timer))
+	timer->looked = tick_has_table(tick->looked, timer);
+	if (tick_has_table(tick->stalled, timer))
 		tick_put_off(timer);
-	else if (idem_try_within(limit, tick_handle, timer, tick_tolerates))
-		;
-	else if (timer->unread && tick_sqlerrcode == ERRCODE_IDEM_BAD_ARGUMENT)
-		timer->outcome = "missing"; /* the table is another one */
-	else
+	else if (!idem_try_within(limit, tick_handle, timer, tick_tolerates) &&
+			 (!timer->unread || tick_sqlerrcode != ERRCODE_IDEM_BAD_ARGUMENT ||
+			  !idem_try_within(limit, tick_handle, timer, tick_tolerates)))
 	{
 		idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_REFUSED);
 		timer->outcome = "error";
 		timer->keep = true;
 		timer->due = 1;
 		if (idem_try_met_table())
-			*stalled = lappend(*stalled, timer);
+			tick->stalled = lappend(tick->stalled, timer);
 		ereport(WARNING,
 				(tick_is_note(timer) ?
 				 errmsg("timers of table \"%s\" could not be made",
@@ -437,6 +471,9 @@ tick_one(Timer *timer, int limit, List **stalled)
 				 errdetail("%s", tick_error),
 				 errhidestmt(true)));
 	}
+
+	if (tick_is_note(timer) && timer->done)
+		tick->looked = lappend(tick->looked, timer);
 
 	args[0] = PointerGetDatum(&timer->tid);
 	if (!timer->keep)
@@ -494,12 +531,11 @@ tick_tell(ReturnSetInfo *rsinfo, const Timer *timer)
 }
 
 /*
- * Handles what is due, until that time at most, but one at least.  How much that
+ * Handles what is due, until its time is over, but one at least.  How much that
  * was, and whether rows may have got timers meanwhile.
  */
 static int64
-tick_due(ReturnSetInfo *rsinfo, TimestampTz now, TimestampTz stop_at, int64 left,
-		 bool *filled, List **stalled)
+tick_due(Tick * tick, int64 left, bool *filled)
 {
 	static SPIPlanPtr plan = NULL;
 	static const Oid types[] = {TIMESTAMPTZOID, INT8OID};
@@ -508,7 +544,7 @@ tick_due(ReturnSetInfo *rsinfo, TimestampTz now, TimestampTz stop_at, int64 left
 	uint64		n;
 
 	*filled = false;
-	args[0] = TimestampTzGetDatum(now);
+	args[0] = TimestampTzGetDatum(tick->now);
 	args[1] = Int64GetDatum(left);
 	idem_timers_execute(&plan, select_statement, 2, types, args);
 	table = SPI_tuptable;
@@ -517,15 +553,15 @@ tick_due(ReturnSetInfo *rsinfo, TimestampTz now, TimestampTz stop_at, int64 left
 	{
 		Timer	   *timer;
 
-		if (i > 0 && GetCurrentTimestamp() >= stop_at)
+		if (i > 0 && GetCurrentTimestamp() >= tick->stop_at)
 			return (int64) i;
 		CHECK_FOR_INTERRUPTS();
 		timer = palloc(sizeof(Timer));
 		tick_load(table->vals[i], table->tupdesc, timer);
-		tick_one(timer, idem_guc_tick_row_timeout, stalled);
+		tick_one(tick, timer, idem_guc_tick_row_timeout);
 		*filled |= tick_is_note(timer);
-		if (timer->outcome != NULL && rsinfo != NULL)
-			tick_tell(rsinfo, timer);
+		if (timer->outcome != NULL && tick->rsinfo != NULL)
+			tick_tell(tick->rsinfo, timer);
 	}
 	return (int64) n;
 }
@@ -536,22 +572,22 @@ tick_due(ReturnSetInfo *rsinfo, TimestampTz now, TimestampTz stop_at, int64 left
 static int64
 tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	Tick		tick = {.rsinfo = rsinfo,.stop_at = stop_at,
+	.now = GetCurrentTimestamp()};
 	int64		n = 0;
 	bool		filled;
 	bool		in_time;
-	List	   *stalled = NIL;
 
 	SPI_connect();
 	do
 	{
-		n += tick_due(rsinfo, now, stop_at, left - n, &filled, &stalled);
+		n += tick_due(&tick, left - n, &filled);
 		in_time = GetCurrentTimestamp() < stop_at;
 	} while (filled && n < left && in_time);
 	SPI_finish();
 	idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_RUNS);
 	if (n < left && in_time)
-		idem_sweep_stats_ticked(now);
+		idem_sweep_stats_ticked(tick.now);
 	return n;
 }
 

@@ -14,7 +14,8 @@
  * A timer that a ticker has locked, or put off since the writer's snapshot, is left
  * to it: whoever takes it next finds that the row has moved, and removes it.  So
  * neither writers nor other tickers wait for the end of a batch, deadlock with it,
- * or fail with 40001 because of it.
+ * or fail with 40001 because of it.  A ticker that moves the row itself removes the
+ * timer in the transaction that has locked it.
  *
  * Written as the owner of idem.timer, by plans that find rows by index however
  * empty it was when they were made.  Locks: a row's timers, after the row, those
@@ -22,6 +23,7 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
@@ -32,7 +34,6 @@
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/plancache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -95,14 +96,7 @@ static const char carry_statement[] =
 " AND t.table_schema OPERATOR(pg_catalog.=) $1"
 " AND t.table_name OPERATOR(pg_catalog.=) $2"
 " AND t.binding OPERATOR(pg_catalog.=) $3),"
-" (SELECT h.at FROM (SELECT l.to_state, l.at FROM idem.history AS l"
-" WHERE l.row_hash OPERATOR(pg_catalog.=) $5"
-" AND l.row_key OPERATOR(pg_catalog.=) $7"
-" AND l.table_schema OPERATOR(pg_catalog.=) $13"
-" AND l.table_name OPERATOR(pg_catalog.=) $14"
-" AND l.column_name OPERATOR(pg_catalog.=) $15"
-" AND l.machine OPERATOR(pg_catalog.=) $4 ORDER BY l.seq DESC LIMIT 1) AS h"
-" WHERE h.to_state OPERATOR(pg_catalog.=) $8),"
+" " IDEM_TIMERS_SINCE("$5", "$7", "$8", "$13", "$14", "$15", "$4") ","
 " (SELECT pg_catalog.max(n.since) FROM idem.timer AS n"
 " WHERE n.row_hash OPERATOR(pg_catalog.=) 0 AND n.event OPERATOR(pg_catalog.=) ''"
 " AND n.table_schema OPERATOR(pg_catalog.=) $1"
@@ -333,9 +327,36 @@ timers_find(IdemTimers *timers)
 }
 
 /*
+ * Locks a timer, unless somebody else is at it, or it is not what it was.
+ */
+bool
+idem_timers_lock(Relation rel, ItemPointer tid, TupleTableSlot *slot)
+{
+	TM_FailureData failure;
+
+	return table_tuple_lock(rel, tid, GetActiveSnapshot(), slot,
+							GetCurrentCommandId(true), LockTupleExclusive,
+							LockWaitSkip, 0, &failure) == TM_Ok;
+}
+
+/*
+ * Whether a timer that is locked was so before, by the ticker within whose
+ * subtransaction this is.
+ */
+static bool
+timers_is_at(TupleTableSlot *slot)
+{
+	HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
+
+	return HeapTupleHeaderGetRawXmax(tuple->t_data) !=
+		GetCurrentTransactionId();
+}
+
+/*
  * Deletes what was found, but not those that somebody else is at: a DELETE cannot
- * skip them.  The table is idem's own, and nobody's triggers on it are promised
- * to fire.
+ * skip them.  Nor those that our own ticker is at, and will end: deleted in its
+ * subtransaction, each would be of a MultiXactId of the two.  The table is idem's
+ * own, and nobody's triggers on it are promised to fire.
  */
 static void
 timers_delete(SPITupleTable *found)
@@ -353,11 +374,8 @@ timers_delete(SPITupleTable *found)
 		ItemPointer tid = (ItemPointer)
 		DatumGetPointer(SPI_getbinval(found->vals[i], found->tupdesc, 1,
 									  &isnull));
-		TM_FailureData failure;
 
-		if (table_tuple_lock(rel, tid, GetActiveSnapshot(), slot,
-							 GetCurrentCommandId(true), LockTupleExclusive,
-							 LockWaitSkip, 0, &failure) == TM_Ok)
+		if (idem_timers_lock(rel, tid, slot) && !timers_is_at(slot))
 			simple_table_tuple_delete(rel, tid, GetActiveSnapshot());
 	}
 	ExecDropSingleTupleTableSlot(slot);

@@ -11,6 +11,21 @@
 
 typedef struct IdemTimers IdemTimers;
 
+/*
+ * Since when a row has been in a state by its history: NULL if the last entry
+ * there is about another, or if there is none.
+ */
+#define IDEM_TIMERS_SINCE(hash, row_key, state, schema, table, column, machine) \
+	"(SELECT h.at FROM (SELECT l.to_state, l.at FROM idem.history AS l" \
+	" WHERE l.row_hash OPERATOR(pg_catalog.=) " hash \
+	" AND l.row_key OPERATOR(pg_catalog.=) " row_key \
+	" AND l.table_schema OPERATOR(pg_catalog.=) " schema \
+	" AND l.table_name OPERATOR(pg_catalog.=) " table \
+	" AND l.column_name OPERATOR(pg_catalog.=) " column \
+	" AND l.machine OPERATOR(pg_catalog.=) " machine \
+	" ORDER BY l.seq DESC LIMIT 1) AS h" \
+	" WHERE h.to_state OPERATOR(pg_catalog.=) " state ")"
+
 extern Oid	idem_timers_table(const IdemBinding *binding);
 extern IdemTimers *idem_timers_open(const IdemBinding *binding);
 extern void idem_timers_rename(IdemTimers *timers, const IdemHistoryRow *row);
@@ -30,19 +45,30 @@ extern void idem_timers_name(Datum *args, const char *schema,
 extern void idem_timers_name_table(Datum *args, Oid relid, const char *tag);
 extern void idem_timers_execute(SPIPlanPtr *plan, const char *statement,
 								int nargs, const Oid *types, Datum *args);
+extern bool idem_timers_lock(Relation rel, ItemPointer tid,
+							 TupleTableSlot *slot);
 
 /* timer_fill.c */
 extern void idem_timers_expect(const char *machine);
 extern void idem_timers_expect_of(Oid relid, const char *machine,
 								  const char *tag, bool attached);
+extern void idem_timers_expect_renamed(Oid relid, const char *machine,
+									   const char *tag, Jsonb *former_key);
 extern void idem_timers_expect_later(void (*work) (void *), void *arg);
 extern void idem_timers_forget(Oid relid, const char *tag);
 extern void idem_timers_fill(Relation rel, const IdemBinding *binding,
 							 const IdemMachine *machine, const char *schema,
-							 const char *table, TimestampTz since);
+							 const char *table, TimestampTz since,
+							 bool renamed);
 extern bool idem_timer_is_outdated(const char *schema, const char *table,
 								   const char *tag, int64 row_hash,
 								   Jsonb *row_key, const char *event,
 								   TimestampTz since);
+
+/* timer_key.c */
+extern bool idem_timer_name(IdemTarget *target, const IdemTable *table,
+							Jsonb *row_key, Datum *id, IdemHistoryRow *name);
+extern void idem_timers_rename(IdemTarget *target, const IdemTable *table,
+							   Datum *args);
 
 #endif							/* IDEM_TIMER_H */

@@ -22,6 +22,9 @@
  * and of two timers of one row and event the later stay counts:
  * idem_timer_is_outdated(), asked with the row locked.
  *
+ * A note is also left by a ticker that finds a timer under a key which the table
+ * does not have (any more).  Then its timers are looked at first (timer_key.c).
+ *
  * The table is read as its owner, and what is found is written as the owner of
  * idem.timer.  Since when a row has been in its state is known from its history
  * if the last entry there is about that state; else from the note.  A timer of an
@@ -82,11 +85,12 @@ static bool expecting_later = false;
 static const char note_statement[] =
 "INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"
 " row_key, state, event, since, due)"
-" SELECT $4, $1, $2, $3, 0, '{}', '', '', $5, $5"
+" SELECT $4, $1, $2, $3, 0, $6, '', '', $5, $5"
 " WHERE NOT EXISTS (SELECT FROM idem.timer WHERE row_hash OPERATOR(pg_catalog.=) 0"
 " AND event OPERATOR(pg_catalog.=) '' AND table_schema OPERATOR(pg_catalog.=) $1"
 " AND table_name OPERATOR(pg_catalog.=) $2 AND binding OPERATOR(pg_catalog.=) $3"
-" AND since OPERATOR(pg_catalog.=) $5)";
+" AND (since OPERATOR(pg_catalog.=) $5"
+" OR (row_key OPERATOR(pg_catalog.<>) '{}' AND $6 OPERATOR(pg_catalog.<>) '{}')))";
 
 static const char forget_statement[] =
 "DELETE FROM idem.timer WHERE table_schema OPERATOR(pg_catalog.=) $1"
@@ -124,19 +128,11 @@ static const char fill_statement[] =
 " row_key, state, event, since, due)"
 " SELECT $4, $1, $2, $3, k.hash, k.whole_key, k.state, k.event, s.since,"
 " s.since OPERATOR(pg_catalog.+) k.after" BATCH_FROM
-" LEFT JOIN LATERAL (SELECT h.to_state, h.at FROM idem.history AS h"
-" WHERE h.row_hash OPERATOR(pg_catalog.=) k.hash"
-" AND h.row_key OPERATOR(pg_catalog.=) k.row_key"
-" AND h.table_schema OPERATOR(pg_catalog.=) $13"
-" AND h.table_name OPERATOR(pg_catalog.=) $14"
-" AND h.column_name OPERATOR(pg_catalog.=) $12"
-" AND h.machine OPERATOR(pg_catalog.=) $4"
-" ORDER BY h.seq DESC LIMIT 1) AS h ON true"
-" CROSS JOIN LATERAL (SELECT CASE WHEN h.to_state OPERATOR(pg_catalog.=) k.state"
-" THEN h.at ELSE $5 END) AS s (since)"
+" LEFT JOIN LATERAL "
+IDEM_TIMERS_SINCE("k.hash", "k.row_key", "k.state", "$13", "$14", "$12", "$4")
+" AS h ON true CROSS JOIN LATERAL (SELECT COALESCE(h.at, $5)) AS s (since)"
 " WHERE NOT EXISTS (SELECT FROM idem.timer AS t WHERE " BATCH_TIMER
-" AND (h.to_state OPERATOR(pg_catalog.=) k.state"
-" AND t.since OPERATOR(pg_catalog.<) h.at) IS NOT TRUE)";
+" AND (t.since OPERATOR(pg_catalog.<) h.at) IS NOT TRUE)";
 
 static const char outdated_statement[] =
 "SELECT FROM idem.timer AS t WHERE t.row_hash OPERATOR(pg_catalog.=) $4"
@@ -152,15 +148,17 @@ static const char outdated_statement[] =
  * what they write by themselves, as beside idem_tick().  A table without
  * a block has no rows.  Where it has some, and is only now attached, timers
  * under its name are of a table that was dropped; else they may be of rows that
- * a restore still has to bring.
+ * a restore still has to bring.  With the key of a timer that is none of the table's,
+ * one note is enough: others that are like it ask for the same.
  */
 static void
-timers_note(Oid relid, const char *machine, const char *tag, bool attached)
+timers_note(Oid relid, const char *machine, const char *tag, bool attached,
+			Jsonb *former_key)
 {
 	static SPIPlanPtr plan = NULL;
 	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID,
-	TIMESTAMPTZOID};
-	Datum		args[5];
+	TIMESTAMPTZOID, JSONBOID};
+	Datum		args[lengthof(types)];
 	bool		empty = true;
 	ListCell   *lc;
 
@@ -184,13 +182,15 @@ timers_note(Oid relid, const char *machine, const char *tag, bool attached)
 	idem_timers_name_table(args, relid, tag);
 	args[3] = CStringGetTextDatum(machine);
 	args[4] = TimestampTzGetDatum(GetCurrentTransactionStartTimestamp());
+	args[5] = former_key != NULL ? JsonbPGetDatum(former_key) :
+		DirectFunctionCall1(jsonb_in, CStringGetDatum("{}"));
 	SPI_connect();
 	idem_timers_execute(&plan, note_statement, lengthof(types), types, args);
 	SPI_finish();
 }
 
 /*
- * The same for a table that a machine was attached to, and for its children.
+ * The same for a table that a machine is attached to, and for its children.
  */
 void
 idem_timers_expect_of(Oid relid, const char *machine, const char *tag,
@@ -201,8 +201,19 @@ idem_timers_expect_of(Oid relid, const char *machine, const char *tag,
 	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
 	{
 		if (lfirst_oid(lc) == relid || !get_rel_relispartition(lfirst_oid(lc)))
-			timers_note(lfirst_oid(lc), machine, tag, attached);
+			timers_note(lfirst_oid(lc), machine, tag, attached, NULL);
 	}
+}
+
+/*
+ * The same for a table that has a timer under that key, which is none of its own
+ * any more.
+ */
+void
+idem_timers_expect_renamed(Oid relid, const char *machine, const char *tag,
+						   Jsonb *former_key)
+{
+	timers_note(relid, machine, tag, false, former_key);
 }
 
 /*
@@ -442,12 +453,13 @@ fill_write(Fill * fill)
 }
 
 /*
- * Looks at a table, as its owner, while connected to SPI.
+ * Looks at a table, as its owner, while connected to SPI; if its key is not what it
+ * was, at its timers first.
  */
 void
 idem_timers_fill(Relation rel, const IdemBinding *binding,
 				 const IdemMachine *machine, const char *schema,
-				 const char *table, TimestampTz since)
+				 const char *table, TimestampTz since, bool renamed)
 {
 	Fill		fill = {.binding = binding,.machine = machine};
 	Datum		states = fill_states(machine);
@@ -471,10 +483,9 @@ idem_timers_fill(Relation rel, const IdemBinding *binding,
 	fill.args[FIRST_NAME + 2] =
 		CStringGetTextDatum(get_rel_name(binding->root));
 
-	plan = SPI_prepare(fill_statement_text(&fill), 1, types);
-	if (plan == NULL)
-		elog(ERROR, "SPI_prepare failed: %s",
-			 SPI_result_code_string(SPI_result));
+	if (renamed)
+		idem_timers_rename(fill.whole_key, binding->table, fill.args);
+	plan = idem_sql_prepare(fill_statement_text(&fill), 1, types, 0);
 	portal = SPI_cursor_open(NULL, plan, &states, NULL, false);
 	batch = AllocSetContextCreate(CurrentMemoryContext, "idem timers",
 								  ALLOCSET_DEFAULT_SIZES);

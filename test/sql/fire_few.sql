@@ -88,6 +88,19 @@ ALTER TABLE few ALTER COLUMN id TYPE bigint;
 SELECT * FROM idem_fire_many('few', ARRAY[911, 912], 'go');
 SELECT * FROM idem_fire_many('few', ARRAY[911, 912]::int[], 'go');
 
+-- a session that asks for a plan of each execution's own gets one, that suits its
+-- settings: the table is not read once for each row
+ANALYZE few;
+BEGIN;
+SET LOCAL plan_cache_mode = force_custom_plan;
+SET LOCAL enable_indexscan = off;
+SET LOCAL enable_bitmapscan = off;
+SET LOCAL enable_material = off;
+SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relname = 'few' \gset
+SELECT count(*) FROM idem_fire_many('few', ARRAY(SELECT generate_series(1001, 1050)), 'go') WHERE outcome = 'applied';
+SELECT seq_scan - :seq_scan < 10 AS few FROM pg_stat_xact_user_tables WHERE relname = 'few';
+ROLLBACK;
+
 RESET ROLE;
 SET client_min_messages = warning;
 DROP TABLE few;

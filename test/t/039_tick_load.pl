@@ -119,6 +119,30 @@ my $again = q{UPDATE idem.timer SET due = since WHERE row_key = '{"id": 3000091}
 is(errcode($node, 'tick', "$again; SET statement_timeout = '300ms'; SELECT * FROM idem_tick()"), '57014', 'a statement that is cancelled is');
 is($node->safe_psql('tick', q{SELECT state FROM t WHERE id = 3000091}), 'open', 'and nothing of it stays');
 
+# Timer and row are locked and written by one transaction or subtransaction
+# each, so that no event costs a MultiXactId.
+sub multixacts
+{
+	$node->safe_psql('tick', 'CHECKPOINT');
+	return $node->safe_psql('tick', 'SELECT next_multixact_id FROM pg_control_checkpoint()');
+}
+$node->safe_psql('tick', <<'EOT');
+INSERT INTO idem.machine (name) VALUES ('mx');
+INSERT INTO idem.state (machine, name, initial) VALUES ('mx', 'open', true), ('mx', 'late', false), ('mx', 'lost', false);
+INSERT INTO idem.transition (machine, event, from_state, to_state, priority, guard, after) VALUES
+	('mx', 'delay', 'open', 'late', 1, 'new.id % 10 <> 0', '0 s'), ('mx', 'lose', 'late', 'lost', 2, 'new.id % 10 <> 1 or 1 / (new.id % 10 - 1) > 0', '0 s');
+SET ROLE regress_idem_owner;
+CREATE TABLE mx (id int PRIMARY KEY, state text NOT NULL DEFAULT 'open');
+SELECT idem_attach('mx', 'mx', 'state', history => true);
+INSERT INTO mx SELECT generate_series(1, 100);
+DELETE FROM mx WHERE id % 10 = 5;
+EOT
+my $before = multixacts();
+my $told = q{SELECT string_agg(event || ' ' || outcome || ' ' || n, ', ' ORDER BY event, outcome) FROM (SELECT event, outcome, count(*) AS n FROM idem_tick() WHERE table_name = 'public.mx' GROUP BY 1, 2) AS told};
+is($node->safe_psql('tick', $told), 'delay applied 80, delay guarded 10, delay missing 10', 'events of many rows');
+is($node->safe_psql('tick', $told), 'lose applied 70, lose error 10', 'and what they make due');
+is(multixacts(), $before, 'without a MultiXactId');
+
 $node->wait_for_catchup($standby);
 is($standby->safe_psql('tick', q{SELECT * FROM idem_allowed('t', 2000001)}), '', 'standby: allowed');
 is($standby->safe_psql('tick', q{SELECT idem_why_not('t', '2000001', 'take')}), 'illegal: no transition "take" leaves "expired"', 'standby: why not');
