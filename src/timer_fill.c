@@ -144,21 +144,11 @@ static const char outdated_statement[] =
 " AND t.since OPERATOR(pg_catalog.>) $7 LIMIT 1";
 
 /*
- * Leaves a note for one table, whose writers are locked out, or who give timers to
- * what they write by themselves, as beside idem_tick().  A table without
- * a block has no rows.  Where it has some, and is only now attached, timers
- * under its name are of a table that was dropped; else they may be of rows that
- * a restore still has to bring.  With the key of a timer that is none of the table's,
- * one note is enough: others that are like it ask for the same.
+ * Whether neither the table nor one that inherits from it has a block.
  */
-static void
-timers_note(Oid relid, const char *machine, const char *tag, bool attached,
-			Jsonb *former_key)
+static bool
+timers_table_is_empty(Oid relid)
 {
-	static SPIPlanPtr plan = NULL;
-	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID,
-	TIMESTAMPTZOID, JSONBOID};
-	Datum		args[lengthof(types)];
 	bool		empty = true;
 	ListCell   *lc;
 
@@ -174,7 +164,28 @@ timers_note(Oid relid, const char *machine, const char *tag, bool attached,
 			empty = false;
 		table_close(rel, AccessShareLock);
 	}
-	if (empty)
+	return empty;
+}
+
+/*
+ * Leaves a note for one table, whose writers are locked out, or who give timers to
+ * what they write by themselves, as beside idem_tick().  A table without
+ * a block has no rows.  Where it has some, and is only now attached, timers
+ * under its name are of a table that was dropped; else they may be of rows that
+ * a restore still has to bring.  With the key of a timer that is none of the table's,
+ * one note is enough: others that are like it ask for the same, and a ticker does
+ * not wait until it may look into children.
+ */
+static void
+timers_note(Oid relid, const char *machine, const char *tag, bool attached,
+			Jsonb *former_key)
+{
+	static SPIPlanPtr plan = NULL;
+	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID,
+	TIMESTAMPTZOID, JSONBOID};
+	Datum		args[lengthof(types)];
+
+	if (former_key == NULL && timers_table_is_empty(relid))
 		return;
 	if (attached)
 		idem_timers_forget(relid, tag);

@@ -12,7 +12,9 @@ CREATE VIEW tk_timer AS SELECT table_name, row_key, state, event, date_trunc('mi
 CREATE VIEW tk_history AS SELECT table_name, row_key, event, from_state, to_state FROM idem.history WHERE machine = 'tk' ORDER BY seq;
 -- everything is some minutes older
 CREATE FUNCTION tk_pass(minutes int) RETURNS void LANGUAGE sql AS
-	$$ UPDATE idem.timer SET since = since - minutes * '1 min'::interval, due = due - minutes * '1 min'::interval WHERE machine = 'tk' $$;
+	$$ UPDATE idem.timer SET since = since - minutes * '1 min'::interval, due = due - minutes * '1 min'::interval WHERE machine = 'tk';
+	UPDATE idem.history SET at = at - minutes * '1 min'::interval WHERE machine = 'tk' $$;
+ALTER TABLE idem.history DISABLE TRIGGER protected, DISABLE TRIGGER protected_row;
 SET ROLE regress_idem_timer_key;
 
 -- with the state, and without
@@ -311,9 +313,8 @@ DROP TYPE tk_enum;
 RESET ROLE;
 DROP VIEW tk_timer, tk_history;
 DROP FUNCTION tk_pass, tk_inside, tk_nothing, tk_rename, tk_before, tk_on;
-ALTER TABLE idem.history DISABLE TRIGGER protected_row;
 DELETE FROM idem.history WHERE machine = 'tk';
-ALTER TABLE idem.history ENABLE TRIGGER protected_row;
+ALTER TABLE idem.history ENABLE TRIGGER protected, ENABLE TRIGGER protected_row;
 DELETE FROM idem.machine WHERE name = 'tk';
 SELECT idem_revoke('regress_idem_timer_key');
 REVOKE ALL ON SCHEMA public FROM regress_idem_timer_key;
