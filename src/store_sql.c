@@ -180,7 +180,7 @@ sql_set_planning(const SqlPlanning * planning)
  */
 static int
 sql_plan_and_run(SPIPlanPtr plan, Datum *values, Snapshot snapshot,
-				 const SqlPlanning *caller)
+				 const SqlPlanning * caller)
 {
 	static const SqlPlanning by_index = {
 		.indexscan = true,
@@ -204,7 +204,7 @@ sql_plan_and_run(SPIPlanPtr plan, Datum *values, Snapshot snapshot,
 static int
 sql_by_index(SPIPlanPtr plan, Datum *values, Snapshot snapshot)
 {
-	const SqlPlanning caller = {
+	const		SqlPlanning caller = {
 		.indexscan = enable_indexscan,
 		.bitmapscan = enable_bitmapscan,
 		.seqscan = enable_seqscan,

@@ -68,7 +68,7 @@ extern bool idem_timer_is_outdated(const char *schema, const char *table,
 /* timer_key.c */
 extern bool idem_timer_name(IdemTarget *target, const IdemTable *table,
 							Jsonb *row_key, Datum *id, IdemHistoryRow *name);
-extern void idem_timers_rename(IdemTarget *target, const IdemTable *table,
-							   Datum *args);
+extern void idem_timers_rekey(IdemTarget *target, const IdemTable *table,
+							  Datum *args);
 
 #endif							/* IDEM_TIMER_H */

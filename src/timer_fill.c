@@ -495,7 +495,7 @@ idem_timers_fill(Relation rel, const IdemBinding *binding,
 		CStringGetTextDatum(get_rel_name(binding->root));
 
 	if (renamed)
-		idem_timers_rename(fill.whole_key, binding->table, fill.args);
+		idem_timers_rekey(fill.whole_key, binding->table, fill.args);
 	plan = idem_sql_prepare(fill_statement_text(&fill), 1, types, 0);
 	portal = SPI_cursor_open(NULL, plan, &states, NULL, false);
 	batch = AllocSetContextCreate(CurrentMemoryContext, "idem timers",

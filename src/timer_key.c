@@ -164,7 +164,7 @@ rename_scan(Datum *args)
  * SPI.  "args" is what idem_timers_name() says.
  */
 void
-idem_timers_rename(IdemTarget *target, const IdemTable *table, Datum *args)
+idem_timers_rekey(IdemTarget *target, const IdemTable *table, Datum *args)
 {
 	Renaming	renaming = {.target = target,.table = table};
 	Portal		portal = rename_scan(args);
