@@ -39,30 +39,6 @@ allowed_open(IdemFire *fire, FunctionCallInfo fcinfo, Datum *id)
 }
 
 /*
- * Reads the row without locking it.  False if there is none.
- */
-static bool
-allowed_read(IdemFire *fire, Datum *id, IdemFireRow *row)
-{
-	StringInfoData columns;
-
-	initStringInfo(&columns);
-	appendStringInfoString(&columns, "SELECT ");
-	idem_fire_columns(fire, &columns);
-	appendStringInfoString(&columns, " FROM");
-	if (SPI_execute_snapshot(idem_target_plan(fire->target, columns.data, "",
-											  "", 0, NULL), id, NULL,
-							 GetActiveSnapshot(), InvalidSnapshot, true,
-							 false, 1) < 0)
-		elog(ERROR, "could not read the row");
-	if (SPI_processed == 0)
-		return false;
-	idem_fire_take_row(fire, SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
-					   row);
-	return true;
-}
-
-/*
  * A column that idem_fire() writes and the current role may not; NULL if there
  * is none.  The privileges are those of the table that was named, as in any
  * UPDATE.
@@ -147,7 +123,7 @@ idem_allowed(PG_FUNCTION_ARGS)
 		fire.binding = &table->bindings[i];
 		fire.machine = idem_machine_get(fire.binding->machine, false,
 										CurrentMemoryContext);
-		if (!allowed_read(&fire, id, &row))
+		if (!idem_fire_read(&fire, id, "", GetActiveSnapshot(), &row))
 			break;
 		if (allowed_lacks(&fire) == NULL)
 			allowed_of(&fire, &row, (ReturnSetInfo *) fcinfo->resultinfo);
@@ -218,7 +194,7 @@ idem_why_not(PG_FUNCTION_ARGS)
 	fire.event = text_to_cstring(PG_GETARG_TEXT_PP(2));
 	SPI_connect();
 	idem_fire_choose(&fire, NULL);
-	if (!allowed_read(&fire, id, &row))
+	if (!idem_fire_read(&fire, id, "", GetActiveSnapshot(), &row))
 		answer = "missing: there is no such row, or it is not visible";
 	else
 	{

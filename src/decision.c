@@ -23,6 +23,7 @@
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "common/hashfn.h"
+#include "replication/logicalworker.h"
 #include "utils/memutils.h"
 
 #include "decision.h"
@@ -36,7 +37,7 @@ typedef struct DecisionKey
 /* updates of one version stand inside each other */
 typedef struct Kept
 {
-	CommandId	command;
+	CommandId	command;		/* InvalidCommandId: whichever */
 	int			depth;			/* of triggers */
 	IdemDecision decision;
 	struct Kept *outer;
@@ -209,6 +210,9 @@ idem_decision_keep(Oid trigger, ItemPointer tid, CommandId command, int depth,
 
 	kept->command = command;
 	kept->depth = depth;
+	/* what is replicated is written by the command that is the next one then */
+	if (depth == 1 && IsLogicalWorker())
+		kept->command = InvalidCommandId;
 	kept->decision.to = decision->to;
 	kept->decision.named = decision->named;
 	kept->decision.stays = decision->stays;
@@ -243,7 +247,8 @@ decision_unlink(DecisionKey key, CommandId command)
 	if (of == NULL)
 		return NULL;
 	link = &of->kept;
-	while (*link != NULL && (*link)->command != command)
+	while (*link != NULL && (*link)->command != command &&
+		   (*link)->command != InvalidCommandId)
 		link = &(*link)->outer;
 	kept = *link;
 	if (kept != NULL)

@@ -225,23 +225,11 @@ idem_fire_refuse_lost(IdemFire *fire)
 bool
 idem_fire_lock(IdemFire *fire, Datum *id, IdemFireRow *row)
 {
-	StringInfoData columns;
-
-	initStringInfo(&columns);
-	appendStringInfoString(&columns, "SELECT ");
-	idem_fire_columns(fire, &columns);
-	appendStringInfoString(&columns, " FROM");
-	idem_target_run(idem_target_plan(fire->target, columns.data, "",
-									 psprintf("FOR %sUPDATE OF t%s",
-											  fire->moves ? "" : "NO KEY ",
-											  fire->timed_since != NULL ? " SKIP LOCKED" : ""),
-									 0, NULL),
-					id, NULL);
-	if (SPI_processed == 0)
-		return false;
-	idem_fire_take_row(fire, SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
-					   row);
-	return true;
+	return idem_fire_read(fire, id,
+						  psprintf("FOR %sUPDATE OF t%s",
+								   fire->moves ? "" : "NO KEY ",
+								   fire->timed_since != NULL ? " SKIP LOCKED" : ""),
+						  InvalidSnapshot, row);
 }
 
 /*

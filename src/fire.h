@@ -7,6 +7,7 @@
 
 #include "fmgr.h"
 #include "utils/jsonb.h"
+#include "utils/snapshot.h"
 
 #include "judge.h"
 #include "registry.h"
@@ -100,6 +101,8 @@ extern int	idem_fire_errtable(const IdemTarget *target);
 
 /* fire_row.c */
 extern void idem_fire_columns(IdemFire *fire, StringInfo buf);
+extern bool idem_fire_read(IdemFire *fire, Datum *id, const char *lock,
+						   Snapshot snapshot, IdemFireRow *row);
 extern void idem_fire_take_row(IdemFire *fire, struct HeapTupleData *tuple,
 							   struct TupleDescData *desc, int first,
 							   IdemFireRow *row);

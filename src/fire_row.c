@@ -53,6 +53,35 @@ idem_fire_columns(IdemFire *fire, StringInfo buf)
 }
 
 /*
+ * Reads the row, while connected to SPI; "lock" is how, and "snapshot" is for who
+ * does not lock it.  False if it is not there, or somebody else has it and is not
+ * to be waited for.
+ */
+bool
+idem_fire_read(IdemFire *fire, Datum *id, const char *lock, Snapshot snapshot,
+			   IdemFireRow *row)
+{
+	StringInfoData columns;
+	SPIPlanPtr	plan;
+
+	initStringInfo(&columns);
+	appendStringInfoString(&columns, "SELECT ");
+	idem_fire_columns(fire, &columns);
+	appendStringInfoString(&columns, " FROM");
+	plan = idem_target_plan(fire->target, columns.data, "", lock, 0, NULL);
+	if (snapshot == InvalidSnapshot)
+		idem_target_run(plan, id, NULL);
+	else if (SPI_execute_snapshot(plan, id, NULL, snapshot, InvalidSnapshot,
+								  true, false, 1) < 0)
+		elog(ERROR, "could not read the row");
+	if (SPI_processed == 0)
+		return false;
+	idem_fire_take_row(fire, SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
+					   row);
+	return true;
+}
+
+/*
  * These columns of a row that was read, from column "first" on.
  */
 void

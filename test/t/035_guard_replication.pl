@@ -102,6 +102,33 @@ $publisher->wait_for_catchup('s');
 is($subscriber->safe_psql('postgres', q{SELECT row_key ->> 'id', event, from_state, to_state FROM idem.history WHERE table_name = 'h' AND from_state IS NOT NULL ORDER BY 1}),
 	join("\n", map { "$_|open|draft|open" } 1 .. 3), 'ALWAYS: each step that came in is recorded once');
 
+# a transition of a state to itself, past triggers that write beside the guard
+my $again = 'CREATE TABLE r (id int PRIMARY KEY, state text, n int);';
+$publisher->safe_psql('postgres', "$again ALTER PUBLICATION p ADD TABLE r");
+$subscriber->safe_psql('postgres', $again . q{
+INSERT INTO idem.machine (name) VALUES ('again');
+INSERT INTO idem.state (machine, name, initial, self) VALUES ('again', 'on', true, 'reenter');
+INSERT INTO idem.transition (machine, event, from_state, to_state, priority) VALUES ('again', 'again', 'on', 'on', 1);
+CREATE TABLE written (n int);
+CREATE FUNCTION write() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+	INSERT INTO public.written VALUES (1);
+	RETURN new;
+END$$;
+CREATE TRIGGER write BEFORE UPDATE ON r FOR EACH ROW EXECUTE FUNCTION write();
+CREATE TRIGGER "~~write" BEFORE UPDATE ON r FOR EACH ROW WHEN (new.n > 1) EXECUTE FUNCTION write();
+SELECT idem_attach('again', 'r', 'state', history => true);
+DO $$DECLARE t name; BEGIN
+	FOR t IN SELECT tgname FROM pg_trigger WHERE tgrelid = 'r'::regclass LOOP
+		EXECUTE format('ALTER TABLE r ENABLE ALWAYS TRIGGER %I', t);
+	END LOOP;
+END$$;
+ALTER SUBSCRIPTION s REFRESH PUBLICATION;});
+$subscriber->wait_for_subscription_sync($publisher, 's');
+$publisher->safe_psql('postgres', q{INSERT INTO r VALUES (1, 'on', 0); UPDATE r SET n = 1; UPDATE r SET n = 2;});
+$publisher->wait_for_catchup('s');
+is($subscriber->safe_psql('postgres', q{SELECT (SELECT count(*) FROM idem.history WHERE event = 'again'), (SELECT count(*) FROM written)}),
+	'2|3', 'ALWAYS: so is each transition of a state to itself, past triggers that write');
+
 # the replica role of a session
 is($subscriber->safe_psql('postgres', q{
 SET session_replication_role = replica;
