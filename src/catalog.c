@@ -13,6 +13,7 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/catalog.h"
@@ -23,7 +24,10 @@
 #include "commands/trigger.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "nodes/nodes.h"
+#include "nodes/primnodes.h"
 #include "utils/acl.h"
+#include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -201,14 +205,50 @@ idem_catalog_epoch(IdemRelation which)
 }
 
 /*
+ * Looks for names in pg_catalog, in that schema (InvalidOid: none) and, last,
+ * among temporary objects, until AtEOXact_GUC() of the caller's level.
+ */
+void
+idem_catalog_pin_path(Oid namespace)
+{
+	const char *path = "pg_catalog, pg_temp";
+
+	if (OidIsValid(namespace) && !isAnyTempNamespace(namespace))
+		path = psprintf("pg_catalog, %s, pg_temp",
+						quote_identifier(get_namespace_name(namespace)));
+	(void) set_config_option("search_path", path, PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+}
+
+/*
  * Acts as "owner" from here to idem_catalog_restore().  What he put on his
  * tables (triggers, defaults, checks) must not outlast that: it may neither
  * defer its work to the end of the caller's transaction nor leave settings
- * behind.  An error in between needs no cleanup: the end of the
- * (sub)transaction restores all of it.
+ * behind.  Nor may it find the caller's objects where it names one without a
+ * schema: what these do would be done as the owner.  An error in between needs no
+ * cleanup: the end of the (sub)transaction restores all of it.
  */
 void
 idem_catalog_become(Oid owner, IdemIdentity *saved)
+{
+	idem_catalog_become_in(owner, InvalidOid, saved);
+}
+
+/*
+ * The same, where names of that schema are found too.
+ */
+void
+idem_catalog_become_in(Oid owner, Oid namespace, IdemIdentity *saved)
+{
+	idem_catalog_become_bare(owner, saved);
+	idem_catalog_pin_path(namespace);
+}
+
+/*
+ * The same where nobody's code runs; search_path is the caller's.
+ */
+void
+idem_catalog_become_bare(Oid owner, IdemIdentity *saved)
 {
 	GetUserIdAndSecContext(&saved->userid, &saved->sec_context);
 	SetUserIdAndSecContext(owner,
@@ -223,6 +263,49 @@ idem_catalog_restore(const IdemIdentity *saved)
 {
 	AtEOXact_GUC(false, saved->guc_level);
 	SetUserIdAndSecContext(saved->userid, saved->sec_context);
+}
+
+/*
+ * Whether a write to a table of idem's runs nothing of its owner's.
+ */
+bool
+idem_catalog_is_bare(Relation rel)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	ListCell   *lc;
+
+	if (rel->rd_rel->relkind != RELKIND_RELATION ||
+		rel->rd_rel->relhasrules || rel->rd_rel->relrowsecurity ||
+		rel->trigdesc != NULL)
+		return false;
+	for (int i = 0; i < desc->natts; i++)
+	{
+		/* a domain may have a CHECK */
+		if (TupleDescAttr(desc, i)->atttypid >= FirstNormalObjectId)
+			return false;
+	}
+	if (desc->constr != NULL)
+	{
+		if (desc->constr->num_check > 0 || desc->constr->has_generated_stored)
+			return false;
+		for (int i = 0; i < desc->constr->num_defval; i++)
+		{
+			if (!IsA(stringToNode(desc->constr->defval[i].adbin), Const))
+				return false;
+		}
+	}
+	foreach(lc, RelationGetIndexList(rel))
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		bool		bare = heap_attisnull(index->rd_indextuple,
+										  Anum_pg_index_indexprs, NULL) &&
+		heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL);
+
+		index_close(index, NoLock);
+		if (!bare)
+			return false;
+	}
+	return true;
 }
 
 /*

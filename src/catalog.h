@@ -44,7 +44,12 @@ extern bool idem_catalog_is_system(Relation rel);
 extern bool idem_catalog_is_restored(Relation rel);
 extern int64 idem_catalog_draw_fence(int64 former);
 extern uint64 idem_catalog_epoch(IdemRelation which);
+extern void idem_catalog_pin_path(Oid namespace);
 extern void idem_catalog_become(Oid owner, IdemIdentity *saved);
+extern void idem_catalog_become_in(Oid owner, Oid namespace,
+								   IdemIdentity *saved);
+extern void idem_catalog_become_bare(Oid owner, IdemIdentity *saved);
+extern bool idem_catalog_is_bare(Relation rel);
 extern void idem_catalog_restore(const IdemIdentity *saved);
 extern void idem_catalog_check_idle(Relation root, LOCKMODE lockmode,
 									const char *function);

@@ -204,17 +204,15 @@ idem_fire_spend(IdemFire *fire, text *key, Jsonb *row_key,
 }
 
 /*
- * A row that is missing, by the id that was given.  Where a state is part of
- * the id it may only have moved on; then the key answers all the same.
+ * A row that is missing, by the id that was given.  It may have another by now, or
+ * have gone after its event; the key answers all the same.
  */
 void
 idem_fire_missing(IdemFire *fire, text *key, const Datum *values,
 				  IdemFireVerdict *verdict)
 {
-	int			which[IDEM_TARGET_MAXKEYS];
-
 	memset(verdict, 0, sizeof(IdemFireVerdict));
-	if (key != NULL && fire_lasting(fire, which) < fire->target->nkeys &&
+	if (key != NULL &&
 		idem_fire_recall(fire, key, idem_fire_row_key(fire, values),
 						 verdict) &&
 		verdict->outcome == IDEM_FIRE_ALREADY)

@@ -4,7 +4,7 @@
  *
  * Four steps, each over all rows: one SELECT locks them in the order of their
  * keys, so that two calls cannot deadlock; each is judged as idem_fire() does;
- * the keys of those that will move are recorded; and one UPDATE for each state
+ * the keys of those that will move are recorded, in the order of these; and one UPDATE for each state
  * that is entered writes them, as the caller.  Two ids of one row are refused
  * before anything is judged: a row cannot move twice in one statement.
  *
@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "executor/spi.h"
@@ -23,14 +24,18 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/numeric.h"
 #include "utils/plancache.h"
 #include "utils/snapmgr.h"
+#include "utils/varlena.h"
 
 #include "current_key.h"
 #include "errors.h"
 #include "fire.h"
+#include "function.h"
 #include "taken.h"
 
 PG_FUNCTION_INFO_V1(idem_fire_many);
@@ -78,6 +83,8 @@ typedef struct ManyRow
 	Datum	   *values;			/* of the key */
 	IdemFireRow row;
 	IdemFireVerdict verdict;
+	text	   *key;			/* its part of the idempotency key; NULL: none
+								 * was given */
 } ManyRow;
 
 typedef struct Many
@@ -89,6 +96,35 @@ typedef struct Many
 	Oid			id_type;
 	covered_hash *covered;		/* the rows that were locked */
 } Many;
+
+/*
+ * The text of an array, whose own error would quote an id.
+ */
+static ArrayType *
+many_read_ids(text *ids)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ArrayType  *volatile array = NULL;
+
+	PG_TRY();
+	{
+		array = DatumGetArrayTypeP(OidInputFunctionCall(F_ARRAY_IN,
+														text_to_cstring(ids),
+														TEXTOID, -1));
+	}
+	PG_CATCH();
+	{
+		(void) idem_argument_reword(context, false);
+	}
+	PG_END_TRY();
+	if (array == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+				 errmsg("argument \"ids\" is not the text of an array"),
+				 errhint("Write it as {1,2}, or pass an array."),
+				 errhidestmt(true)));
+	return array;
+}
 
 /*
  * The ids, as values of the key.
@@ -111,9 +147,7 @@ many_take_ids(Many *many, FunctionCallInfo fcinfo)
 				 errmsg("argument \"ids\" is missing"),
 				 errhidestmt(true)));
 	if (type == TEXTOID)
-		array = DatumGetArrayTypeP(OidInputFunctionCall(F_ARRAY_IN,
-														text_to_cstring(PG_GETARG_TEXT_PP(1)),
-														TEXTOID, -1));
+		array = many_read_ids(PG_GETARG_TEXT_PP(1));
 	else
 		array = PG_GETARG_ARRAYTYPE_P(1);
 	many->id_type = ARR_ELEMTYPE(array);
@@ -398,19 +432,90 @@ many_write(Many *many, int *which, int n)
 }
 
 /*
+ * The same whatever scale its numbers are stored with.
+ */
+static Jsonb *
+many_trim(Jsonb *json)
+{
+	JsonbIterator *it = JsonbIteratorInit(&json->root);
+	JsonbParseState *state = NULL;
+	JsonbValue *made = NULL;
+	JsonbValue	value;
+	JsonbIteratorToken token;
+
+	while ((token = JsonbIteratorNext(&it, &value, false)) != WJB_DONE)
+	{
+		if (token < WJB_BEGIN_ARRAY && value.type == jbvNumeric)
+			value.val.numeric = DatumGetNumeric(DirectFunctionCall1(numeric_trim_scale,
+																	NumericGetDatum(value.val.numeric)));
+		made = pushJsonbValue(&state, token,
+							  token < WJB_BEGIN_ARRAY ? &value : NULL);
+	}
+	return JsonbValueToJsonb(made);
+}
+
+/*
  * The row's own part of the key that was given.
  */
 static text *
 many_key(Many *many, const ManyRow *row)
 {
 	IdemFire   *fire = &many->fire;
-	Jsonb	   *row_key = row->row.row_key != NULL ? row->row.row_key :
-	idem_fire_row_key(fire, row->values);
+	Jsonb	   *row_key = many_trim(row->row.row_key != NULL ? row->row.row_key :
+									idem_fire_row_key(fire, row->values));
 	char	   *printed = JsonbToCString(NULL, &row_key->root,
 										 VARSIZE(row_key));
 
 	return cstring_to_text(idem_child_key(fire->scope.name, fire->key,
 										  printed, strlen(printed)));
+}
+
+static int
+many_compare_keys(const void *a, const void *b, void *arg)
+{
+	const ManyRow *rows = arg;
+	text	   *x = rows[*(const int *) a].key;
+	text	   *y = rows[*(const int *) b].key;
+
+	return varstr_cmp(VARDATA_ANY(x), VARSIZE_ANY_EXHDR(x), VARDATA_ANY(y),
+					  VARSIZE_ANY_EXHDR(y), C_COLLATION_OID);
+}
+
+/*
+ * The order in which rows are judged, and their parts of the key recorded.  Two
+ * rows that have one part in common would be taken for one.
+ */
+static int *
+many_order(Many *many)
+{
+	int		   *order = MemoryContextAllocHuge(CurrentMemoryContext,
+											   many->n * sizeof(int));
+
+	for (int i = 0; i < many->n; i++)
+		order[i] = i;
+	if (many->fire.key == NULL)
+		return order;
+	for (int i = 0; i < many->n; i++)
+		many->rows[i].key = many_key(many, &many->rows[i]);
+	qsort_arg(order, many->n, sizeof(int), many_compare_keys, many->rows);
+	for (int i = 1; i < many->n; i++)
+	{
+		const ManyRow *one = &many->rows[order[i - 1]];
+		const ManyRow *other = &many->rows[order[i]];
+
+		if (many_compare_keys(&order[i - 1], &order[i], many->rows) == 0 &&
+			(one->verdict.outcome != IDEM_FIRE_MISSING ||
+			 other->verdict.outcome != IDEM_FIRE_MISSING))
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+					 errmsg("one key cannot stand for two rows of table \"%s\" that differ in a state only",
+							many->fire.target->table),
+					 errdetail("A key is bound to what stays of the primary key when the row moves."),
+					 errhint("Fire them in calls of their own, each with its own key."),
+					 idem_fire_errtable(many->fire.target),
+					 errhidestmt(true)));
+	}
+	return order;
 }
 
 /*
@@ -422,16 +527,16 @@ many_apply(Many *many)
 	IdemFire   *fire = &many->fire;
 	int		   *which = palloc(Max(many->n, 1) * sizeof(int));
 	bool	   *done = palloc0(Max(many->n, 1) * sizeof(bool));
+	int		   *order = many_order(many);
 
-	for (int i = 0; i < many->n; i++)
+	for (int k = 0; k < many->n; k++)
 	{
+		int			i = order[k];
 		ManyRow    *row = &many->rows[i];
-		text	   *key = NULL;
+		text	   *key = row->key;
 
 		CHECK_FOR_INTERRUPTS();
 		done[i] = true;
-		if (fire->key != NULL)
-			key = many_key(many, row);
 		if (row->verdict.outcome == IDEM_FIRE_MISSING)
 		{
 			idem_fire_missing(fire, key, row->values, &row->verdict);

@@ -222,7 +222,8 @@ proof_of_rest(void)
 				proof_of_note(rel, &call, &note);
 			else
 			{
-				idem_catalog_become(note.writer, &saved);
+				idem_catalog_become_in(note.writer, RelationGetNamespace(rel),
+									   &saved);
 				proof_of_note(rel, &call, &note);
 				idem_catalog_restore(&saved);
 			}

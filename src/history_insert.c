@@ -161,13 +161,8 @@ history_index_is_simple(const IndexInfo *info)
 
 static void
 history_insert_entries(IdemHistoryWriter *writer, Relation rel,
-					   ResultRelInfo *result, EState *estate)
+					   ResultRelInfo *result, bool simple, EState *estate)
 {
-	bool		simple = true;
-
-	for (int i = 0; i < result->ri_NumIndices; i++)
-		simple = simple &&
-			history_index_is_simple(result->ri_IndexRelationInfo[i]);
 	for (int i = 0; i < writer->n; i++)
 	{
 		TupleTableSlot *slot = writer->slots[i];
@@ -221,6 +216,8 @@ history_insert_directly(IdemHistoryWriter *writer, Relation rel)
 	EState	   *estate = CreateExecutorState();
 	ResultRelInfo *result = makeNode(ResultRelInfo);
 	BulkInsertState bulk = writer->n > 1 ? GetBulkInsertState() : NULL;
+	bool		simple = true;
+	IdemIdentity saved;
 
 	history_make_slots(writer);
 	for (int i = 0; i < writer->n; i++)
@@ -232,9 +229,16 @@ history_insert_directly(IdemHistoryWriter *writer, Relation rel)
 
 	InitResultRelInfo(result, rel, 1, NULL, 0);
 	ExecOpenIndices(result, false);
+	for (int i = 0; i < result->ri_NumIndices; i++)
+		simple = simple &&
+			history_index_is_simple(result->ri_IndexRelationInfo[i]);
+	idem_catalog_become_bare(rel->rd_rel->relowner, &saved);
+	if (!simple)
+		idem_catalog_pin_path(InvalidOid);
 	table_multi_insert(rel, writer->slots, writer->n, GetCurrentCommandId(true),
 					   0, bulk);
-	history_insert_entries(writer, rel, result, estate);
+	history_insert_entries(writer, rel, result, simple, estate);
+	idem_catalog_restore(&saved);
 	for (int i = 0; i < writer->n; i++)
 		ExecClearTuple(writer->slots[i]);
 	if (bulk != NULL)
@@ -252,16 +256,13 @@ idem_history_insert(IdemHistoryWriter *writer)
 {
 	Relation	rel = table_open(idem_catalog_relation(IDEM_REL_HISTORY),
 								 RowExclusiveLock);
-	IdemIdentity saved;
 
 	if (history_is_plain(rel))
-	{
-		idem_catalog_become(rel->rd_rel->relowner, &saved);
 		history_insert_directly(writer, rel);
-		idem_catalog_restore(&saved);
-	}
 	else
 	{
+		IdemIdentity saved;
+
 		SPI_connect();
 		idem_catalog_become(rel->rd_rel->relowner, &saved);
 		for (int i = 0; i < writer->n; i++)

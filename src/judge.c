@@ -41,6 +41,7 @@
 #include "utils/plancache.h"
 #include "utils/rel.h"
 
+#include "catalog.h"
 #include "errors.h"
 #include "judge.h"
 #include "timer.h"
@@ -140,13 +141,8 @@ judge_pin_settings(Oid namespace)
 		{"timezone", "UTC"}
 	};
 	int			nestlevel = NewGUCNestLevel();
-	const char *path = "pg_catalog, pg_temp";
 
-	if (!isAnyTempNamespace(namespace))
-		path = psprintf("pg_catalog, %s, pg_temp",
-						quote_identifier(get_namespace_name(namespace)));
-	(void) set_config_option("search_path", path, PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
+	idem_catalog_pin_path(namespace);
 	for (int i = 0; i < lengthof(settings); i++)
 		(void) set_config_option(settings[i][0], settings[i][1],
 								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
@@ -155,24 +151,34 @@ judge_pin_settings(Oid namespace)
 }
 
 /*
- * Generated columns of the new row are computed after the guard.
+ * Generated columns of the new row are computed after the guard, and what the
+ * system knows of it when it is written.
  */
 static void
-judge_refuse_generated(Relation rel, Node *expr)
+judge_refuse_later(Relation rel, Node *expr)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
 	ListCell   *lc;
 
-	if (desc->constr == NULL || !desc->constr->has_generated_stored)
-		return;
+	bool		generated = desc->constr != NULL &&
+	desc->constr->has_generated_stored;
+
 	foreach(lc, pull_var_clause(expr, 0))
 	{
 		Var		   *var = (Var *) lfirst(lc);
 
-		if (var->varno == PRS2_NEW_VARNO &&
+		if (var->varno != PRS2_NEW_VARNO)
+			continue;
+		if (var->varattno < 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_MISUSE),
+					 errmsg("guard cannot refer to system columns of the new row"),
+					 errdetail("They are known when it is written."),
+					 errtable(rel),
+					 errhidestmt(true)));
+		if (generated &&
 			(var->varattno == 0 ||
-			 (var->varattno > 0 &&
-			  TupleDescAttr(desc, var->varattno - 1)->attgenerated != '\0')))
+			 TupleDescAttr(desc, var->varattno - 1)->attgenerated != '\0'))
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_MISUSE),
 					 errmsg("guard cannot refer to generated columns of the new row"),
@@ -234,7 +240,7 @@ judge_parse(Relation rel, GuardContext *context)
 								EXPR_KIND_TRIGGER_WHEN, "guard");
 	assign_expr_collations(pstate, expr);
 	free_parsestate(pstate);
-	judge_refuse_generated(rel, expr);
+	judge_refuse_later(rel, expr);
 	ChangeVarNodes(expr, PRS2_OLD_VARNO, INNER_VAR, 0);
 	ChangeVarNodes(expr, PRS2_NEW_VARNO, OUTER_VAR, 0);
 

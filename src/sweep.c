@@ -110,6 +110,7 @@ static IdemSweepKind kinds[] =
 	SWEEP_WHERE("token", IDEM_REL_TOKEN,
 				"expires_at OPERATOR(pg_catalog.<=)"
 				" ($3 OPERATOR(pg_catalog.-) '24 h'::pg_catalog.interval)"
+
 	/*
 	 * The one that ended older ones last stays while there are any, also
 	 * expired ones, since the clock may be set back: in that it stands for

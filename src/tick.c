@@ -27,7 +27,9 @@
  * same call.
  *
  * Guards, triggers and defaults of a user's table are his code.  So the row is
- * written as the table's owner, in a security-restricted context, and a table
+ * written as the table's owner, in a security-restricted context and with a
+ * search_path of pg_catalog, the table's schema and, last, pg_temp, as guards are
+ * read: names must not lead to what the caller has made.  A table
  * of a superuser's is refused: whoever may define its machine could otherwise
  * run anything.  So is one whose owner is under its row security: rows that he
  * does not see are not gone.  Roles of a rule are not asked for, since no role acts.
@@ -366,7 +368,7 @@ tick_handle(void *arg)
 		IdemIdentity saved;
 
 		timer->due = 0;
-		idem_catalog_become(owner, &saved);
+		idem_catalog_become_in(owner, RelationGetNamespace(rel), &saved);
 		if (tick_is_note(timer))
 		{
 			idem_timers_fill(rel, fire.binding, fire.machine,

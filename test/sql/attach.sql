@@ -187,6 +187,8 @@ UPDATE idem.transition SET guard = 'new.g = 1' WHERE event = 'return' AND machin
 SELECT idem_attach('at', 'at_t', 'state');
 UPDATE idem.transition SET guard = 'new IS NOT NULL' WHERE event = 'return' AND machine = 'at';
 SELECT idem_attach('at', 'at_t', 'state');
+UPDATE idem.transition SET guard = 'new.tableoid > 0 AND old.tableoid > 0' WHERE event = 'return' AND machine = 'at';
+SELECT idem_attach('at', 'at_t', 'state');
 UPDATE idem.transition SET guard = 'sum(new.v) > 1' WHERE event = 'return' AND machine = 'at';
 SELECT idem_attach('at', 'at_t', 'state');
 UPDATE idem.transition SET guard = 'old.g = old.v + 1 and old is not null -- always' WHERE event = 'return' AND machine = 'at';

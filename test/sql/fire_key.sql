@@ -51,6 +51,37 @@ SELECT event FROM idem_history('fk_char', 'ab    '::text);
 SELECT event FROM idem_history('fk_numeric', '1.00'::text);
 SELECT event FROM idem_history('fk_float', 0);
 
+-- a number that is stored with another scale is the same row's
+UPDATE fk_numeric SET id = 1.00, state = 'a';
+SELECT id, outcome FROM idem_fire_many('fk_numeric', ARRAY[1], 'go', key => 'scale');
+UPDATE fk_numeric SET id = 1.0000, state = 'c';
+UPDATE fk_numeric SET state = 'a';
+SELECT id, outcome, from_state FROM idem_fire_many('fk_numeric', ARRAY[1.0], 'go', key => 'scale');
+-- a retry by the id of then, whatever the row is called now or whether it is gone
+SELECT outcome FROM idem_try_fire('fk_numeric', 1, 'go', key => 'then');
+UPDATE fk_numeric SET id = 2;
+SELECT outcome, from_state FROM idem_try_fire('fk_numeric', 1, 'go', key => 'then');
+SELECT outcome FROM idem_try_fire('fk_numeric', 2, 'go', key => 'then');
+DELETE FROM fk_numeric;
+SELECT outcome, from_state FROM idem_try_fire('fk_numeric', 1, 'go', key => 'then');
+SELECT outcome FROM idem_try_fire('fk_numeric', 2, 'go', key => 'then');
+SELECT outcome FROM idem_try_fire('fk_numeric', 1, 'go');
+SELECT id, outcome FROM idem_fire_many('fk_numeric', ARRAY[1, 3], 'go', key => 'scale');
+-- two rows that differ in their states only have one part of a key
+CREATE TABLE fk_both (id int, state text, PRIMARY KEY (id, state));
+SELECT idem_attach('fk', 'fk_both', 'state');
+INSERT INTO fk_both VALUES (1, 'a'), (2, 'a');
+UPDATE fk_both SET state = 'b' WHERE id = 1;
+INSERT INTO fk_both VALUES (1, 'a');
+SELECT id, outcome FROM idem_fire_many('fk_both', ARRAY['{"id": 1, "state": "a"}', '{"id": 1, "state": "b"}']::jsonb[], 'on');
+SELECT id, outcome FROM idem_fire_many('fk_both', ARRAY['{"id": 1, "state": "a"}', '{"id": 1, "state": "c"}']::jsonb[], 'go', key => 'both');
+SELECT id, outcome FROM idem_fire_many('fk_both', ARRAY['{"id": 2, "state": "a"}', '{"id": 1, "state": "a"}']::jsonb[], 'go', key => 'both');
+SELECT id, outcome FROM idem_fire_many('fk_both', ARRAY['{"id": 2, "state": "a"}', '{"id": 1, "state": "a"}', '{"id": 4, "state": "a"}', '{"id": 4, "state": "a"}']::jsonb[], 'go', key => 'both');
+DROP TABLE fk_both;
+-- no array; the id is not told
+SELECT * FROM idem_fire_many('fk_char', 'secret', 'go');
+SELECT * FROM idem_fire_many('fk_char', '{"secret', 'go');
+
 -- a domain over an enum
 CREATE TYPE fk_mood AS ENUM ('sad', 'ok');
 CREATE DOMAIN fk_domain AS fk_mood;

@@ -241,7 +241,7 @@ SELECT idem_attach('hw', 'hw_on', 's', history => true);
 INSERT INTO hw_on SELECT i FROM generate_series(1, 1200) AS i;
 CREATE FUNCTION hw_on() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-	UPDATE hw_on SET s = CASE s WHEN 'a' THEN 'b' ELSE 'c' END
+	UPDATE public.hw_on SET s = CASE s WHEN 'a' THEN 'b' ELSE 'c' END
 	WHERE id IN ((NEW.row_key ->> 'id')::int, (NEW.row_key ->> 'id')::int + 1196) AND s IN ('a', 'b');
 	RETURN NULL;
 END $$;
@@ -298,7 +298,7 @@ CREATE TABLE hw_again (id int PRIMARY KEY, s text NOT NULL DEFAULT 'a');
 SELECT idem_attach('hw', 'hw_again', 's', history => true);
 INSERT INTO hw_again SELECT i FROM generate_series(1, 700) AS i;
 CREATE FUNCTION hw_again() RETURNS trigger LANGUAGE plpgsql AS
-	$$ BEGIN UPDATE hw_again SET s = 'b' WHERE id = 700; RETURN NULL; END $$;
+	$$ BEGIN UPDATE public.hw_again SET s = 'b' WHERE id = 700; RETURN NULL; END $$;
 CREATE FUNCTION hw_once_more(id int) RETURNS bool LANGUAGE plpgsql AS $$
 BEGIN
 	IF id = 600 THEN UPDATE hw_again AS h SET s = 'c' WHERE h.id = 700; END IF;

@@ -257,7 +257,7 @@ CREATE TABLE ti_on_part_1 PARTITION OF ti_on_part DEFAULT;
 SELECT idem_attach('ti', 'ti_on', 'state', history => true), idem_attach('ti', 'ti_on_part', 'state', history => true);
 CREATE FUNCTION ti_on() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-	EXECUTE format('UPDATE %I SET state = ''done'' WHERE id = $1', NEW.table_name) USING (NEW.row_key ->> 'id')::int;
+	EXECUTE format('UPDATE public.%I SET state = ''done'' WHERE id = $1', NEW.table_name) USING (NEW.row_key ->> 'id')::int;
 	IF NEW.row_key @> '{"id": 2}' THEN
 		RAISE division_by_zero;
 	END IF;
