@@ -469,6 +469,7 @@ idem_token_peek(PG_FUNCTION_ARGS)
 	TokenRow	row;
 	TokenVerdict verdict;
 
+	PreventCommandIfParallelMode("idem_token_peek()");
 	token_get_binding(fcinfo, 1, &binding);
 	idem_direct_open_own(&table, &token_table, AccessShareLock);
 	verdict = token_judge(&table, hash, &binding, GetCurrentTimestamp(), &row);

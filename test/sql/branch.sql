@@ -28,6 +28,7 @@ SELECT a, b, c, pg_temp.calls(a, b, c) FROM unnest('{try,confirm,cancel}'::text[
 -- a saga's branches, and the effects of one branch, are apart
 SELECT idem_branch('s', 'debit', 'try') AS debit, idem_branch('s', 'credit', 'cancel') AS credit, idem_branch('s', 'debit', 'try', 2) AS second, idem_branch('s', 'debit', 'cancel', 3) AS third;
 SELECT idem_branch('s', 'debit', 'confirm') AS debit, idem_branch('s', 'credit', 'try') AS credit, idem_branch('s', 'debit', 'cancel', 2) AS second, idem_branch('s', 'debit', 'try', 3) AS third, idem_branch('S', 'debit', 'try') AS other;
+SELECT idem_branch('s', 'down', 'try', seq => 2) AS second, idem_branch('s', 'down', 'cancel', seq => 1) AS first;
 SELECT idem_branch('s', 'x', 'try', seq => 2147483647), idem_branch('é', '''', 'try'), idem_branch(repeat('x', 1024), repeat('x', 1024), 'try');
 
 -- undone with the caller's work

@@ -22,8 +22,11 @@ SELECT idem_lease_guard('job', :fence);
 SELECT idem_lease_guard('job', :other);
 SELECT idem_lease_release('job', :other);
 SELECT idem_lease_release('job', :fence);
--- repeated
+-- repeated: it was released when it was
+BEGIN;
 SELECT idem_lease_release('job', :fence);
+SELECT pg_current_xact_id_if_assigned() IS NULL AS nothing_written;
+COMMIT;
 -- a released lease is nobody's
 SELECT * FROM idem_lease_renew('job', '2 h', :fence);
 SELECT idem_lease_guard('job', :fence);
@@ -50,8 +53,13 @@ SELECT run, outcome, fence FROM (SELECT (idem_lease_acquire('stars', '1 h')).*) 
 -- a lease without owner is not found again by NULL
 SELECT outcome FROM idem_lease_acquire('nobody', '1 h');
 SELECT outcome FROM idem_lease_acquire('nobody', '1 h', owner => NULL);
--- released, it is taken afresh
+-- released, it is nobody's, also where the clock was set back since, and is taken afresh
 SELECT idem_lease_release('own', :own_fence);
+RESET ROLE;
+SELECT owner FROM idem.lease WHERE name = 'own';
+UPDATE idem.lease SET until = clock_timestamp() + interval '1 h' WHERE name = 'own';
+SET ROLE regress_idem_lease;
+SELECT idem_lease_guard('own', :own_fence);
 SELECT run, fence > :own_fence AS greater FROM idem_lease_acquire('own', '1 h', owner => 'a');
 
 -- run out: still its fence's until it is taken
@@ -325,6 +333,13 @@ BEGIN;
 SELECT fence AS former FROM idem_lease_acquire('back', '1 microsecond') \gset
 SELECT setval('idem.fence', :former - 20) IS NOT NULL AS back;
 SELECT outcome, fence > :former AS greater FROM idem_lease_acquire('back', '1 microsecond');
+ROLLBACK;
+BEGIN;
+SELECT fence AS former FROM idem_lease_acquire('back', '1 h') \gset
+SELECT setval('idem.fence', :former - 20) IS NOT NULL AS back;
+SELECT idem_lease_break('back');
+SELECT setval('idem.fence', :former - 20) IS NOT NULL AS back;
+SELECT outcome, fence > :former AS greater FROM idem_lease_acquire('back', '1 h');
 ROLLBACK;
 SELECT fence AS former FROM idem_claim('back', lease => '1 microsecond') \gset
 SELECT setval('idem.fence', :former - 20) IS NOT NULL AS back;

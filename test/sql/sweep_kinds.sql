@@ -60,6 +60,20 @@ DELETE FROM idem.token;
 -- one that is live and younger than every mark is no reason
 CALL pg_temp.replace(10, '2020-01-03');
 SELECT removed FROM idem_sweep() WHERE kind = 'token';
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+DELETE FROM idem.token;
+-- nor is one of another purpose, or of another subject
+CALL pg_temp.replace(1, '2020-01-01');
+UPDATE idem.token SET purpose = 'other' WHERE hash = sha256('live');
+INSERT INTO idem.token (hash, created_at, expires_at, purpose, subject)
+VALUES (sha256('another'), '2020-01-01', 'infinity', 'regress', 'another');
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+DELETE FROM idem.token;
+-- a later mark of another purpose, or subject, does not stand for this one
+CALL pg_temp.replace(1, '2020-01-01');
+INSERT INTO idem.token (hash, created_at, expires_at, purpose, subject, ends_older)
+VALUES (sha256('a'), now(), 'infinity', 'other', 'bot', now()), (sha256('b'), now(), 'infinity', 'regress', 'other', now());
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
 DELETE FROM idem.token;
 
 -- who has many does not starve who has few, and gets what they do not need

@@ -68,6 +68,12 @@ SELECT idem_token_use(:'t', 'a') AS expired, idem_token_use(:'t', 'b') AS mismat
 SELECT idem_token_peek(:'t', 'a') AS expired, idem_token_peek(:'t', 'b') AS mismatch, idem_token_peek(:'used', 'a') AS reused, idem_token_peek(:'old', 'a') AS unknown, idem_token_peek(:'fresh', 'a') AS fresh;
 SELECT removed FROM idem_sweep() WHERE kind = 'token';
 SELECT idem_token_use(:'t', 'a') AS expired, idem_token_use(:'used', 'a') AS reused, idem_token_use(:'old', 'a') AS unknown;
+-- in a function that somebody took for parallel safe
+CREATE FUNCTION pg_temp.peek(token text) RETURNS text LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+BEGIN RETURN idem_token_peek(token, 'a'); END $$;
+SELECT set_config(name, 'on', false) FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query');
+SELECT pg_temp.peek('none');
+SELECT set_config(name, 'off', false) FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query');
 -- in the middle of a transaction: the wall clock counts, not when that began
 SELECT idem_token_issue('a') AS t \gset
 BEGIN;
@@ -95,6 +101,10 @@ SELECT idem_token_peek(:'old', 'reset', 'carol') AS old, idem_token_peek(:'new',
 -- nor is one born expired that replaces none
 SELECT idem_token_issue('reset', 'carol') AS beside \gset
 SELECT idem_token_peek(:'new', 'reset', 'carol') AS new, idem_token_peek(:'beside', 'reset', 'carol') AS beside;
+-- one that replaces none is of the future itself, and is replaced all the same
+SELECT idem_token_issue('reset', 'frank') AS old \gset
+UPDATE idem.token SET created_at = created_at + interval '1 h' WHERE subject = 'frank';
+SELECT idem_token_issue('reset', 'frank', replace => true) IS NOT NULL AS new, idem_token_peek(:'old', 'reset', 'frank') AS old;
 -- of two that were created in one instant the one with the greater hash
 SELECT idem_token_issue('reset', 'dave', replace => true) AS a, idem_token_issue('reset', 'dave', replace => true) AS b \gset
 UPDATE idem.token SET created_at = '2020-01-01', ends_older = '2020-01-01' WHERE subject = 'dave';

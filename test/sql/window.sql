@@ -56,6 +56,10 @@ CALL pg_temp.age('spans', '2 min');
 SELECT count FROM idem_window('spans', '1 min', max => 2);
 SELECT expires_at - hits[1] AS kept FROM idem.window_hit WHERE key = 'spans';
 
+-- part of a second counts as one
+DO $$ BEGIN PERFORM idem_window('part', '1 min'); END $$;
+CALL pg_temp.age('part', '58.05 s');
+SELECT retry_after FROM idem_window('part', '1 min');
 -- less than a second left is one
 SELECT allowed FROM idem_window('brief', '1 s');
 SELECT retry_after FROM idem_window('brief', '1 s');

@@ -60,6 +60,8 @@ each_access(
 				q{SELECT until > now() + interval '2 h' FROM idem.lease WHERE name = 'job'} ],
 			[ q{SELECT idem_lease_break('job')},
 				q{SELECT count(*) = 0 FROM idem.lease_held} ],
+			[ q{SELECT FROM idem_lease_acquire('last', '1 h')},
+				q{SELECT count(*) = 1 FROM idem.lease_held WHERE name = 'last'} ],
 			[ 'SELECT idem_fence_advance(900000)', q{SELECT fence > 900000 FROM idem_lease_acquire('next', '1 h')} ])
 		{
 			my ($sql, $holds) = @$case;

@@ -114,13 +114,33 @@ SELECT idem_sweep(NULL, '3 s')});
 		# Where rows are slow the time is looked at after few of them: here two milliseconds for
 		# each, some hundred to a block.
 		$node->safe_psql($db, q{
-CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.002); RETURN OLD; END $$;
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM pg_sleep(0.002);
+	IF to_jsonb(OLD) ->> 'purpose' = 'poison' THEN RAISE 'poisoned'; END IF;
+	RETURN OLD;
+END $$;
 CREATE TRIGGER slow BEFORE DELETE ON idem.token FOR EACH ROW EXECUTE FUNCTION slow();
 INSERT INTO idem.token (hash, created_at, expires_at, purpose)
 SELECT sha256(i::text::bytea), '2020-01-01', '2020-01-01', 'slow' FROM generate_series(1, 5000) AS i});
 		$node->safe_psql($db, q{SELECT idem_sweep(NULL, '400 ms')});
 		cmp_ok($node->safe_psql($db, $left), '>', 4000, 'a sweep of slow rows ends in time');
-		$node->safe_psql($db, q{DROP TRIGGER slow ON idem.token; SELECT idem_sweep(NULL)});
+		$node->safe_psql($db, q{UPDATE idem.token SET purpose = 'poison'
+WHERE ctid IN (SELECT min(ctid) FROM idem.token GROUP BY split_part(ctid::text, ',', 1))});
+		$node->safe_psql($db, q{SELECT idem_sweep(NULL, '400 ms')});
+		cmp_ok($node->safe_psql($db, $left), '>', 3000, 'also where each has to be tried by itself');
+		# The time is shared out: whichever comes first leaves some for the other.
+		$node->safe_psql($db, q{
+CREATE TRIGGER slow BEFORE DELETE ON idem.branch FOR EACH ROW EXECUTE FUNCTION slow();
+INSERT INTO idem.branch (saga, branch, seq, expires_at) SELECT 's', 'b', i, '2020-01-01' FROM generate_series(1, 5000) AS i});
+		foreach my $first (2, 3)
+		{
+			is( $node->safe_psql($db, qq{
+UPDATE idem.sweep_state SET position = $first WHERE kind = 'first';
+SELECT string_agg(kind, ' ' ORDER BY kind) FROM idem_sweep(NULL, '1 s') WHERE removed > 0}),
+				'branch token', 'two slow kinds share the time');
+		}
+		$node->safe_psql($db, q{DROP TRIGGER slow ON idem.token; DROP TRIGGER slow ON idem.branch; SELECT idem_sweep(NULL)});
 		is($node->safe_psql($db, $left), '0', 'and goes on where it was');
 
 		# Flat over cycles.

@@ -137,6 +137,31 @@ transfer("before $_ cancel", 5000, 'failed') foreach ('bank_a', 'bank_b');
 transfer("after $_ cancel", 5000, 'failed') foreach ('bank_a', 'bank_b');
 transfer('record failed', 5000, 'failed');
 
+# A bank dies while it undoes a try, once or again.
+foreach my $bank ('bank_a', 'bank_b')
+{
+	foreach my $times (1, 2)
+	{
+		my $id = 't' . ++$n;
+
+		foreach my $death ([ 'coordinator', 'after bank_b try', "send('$id', 10)" ], ([ $bank, 'delete', 'recover()' ]) x $times)
+		{
+			my ($db, $where, $call) = @$death;
+			my $offset = -s $node->logfile;
+
+			$node->safe_psql($db, "DELETE FROM fault; INSERT INTO fault VALUES ('$where')");
+			my ($rc) = $node->psql('coordinator', "CALL $call");
+			isnt($rc, 0, "$bank: the server is killed in $call");
+			$node->wait_for_log(qr/database system is ready to accept connections/, $offset);
+			is($node->safe_psql($bank, 'SELECT count(*) FROM hold'), '1', "$bank: the try stands");
+			$node->safe_psql($db, 'DELETE FROM fault');
+		}
+		$node->safe_psql('coordinator', 'CALL recover(); CALL recover()');
+		is($node->safe_psql('coordinator', "SELECT state FROM saga WHERE id = '$id'"), 'failed', "$bank: failed");
+		audit("$bank died in its cancel, $times");
+	}
+}
+
 # The whole server at once, at random moments, with eight at a time.
 foreach my $round (1 .. 3)
 {

@@ -1,5 +1,5 @@
-# A server whose clock is set on and back: what the statistics of sweeps and the
-# windows make of it.
+# A server whose clock is set on and back: what the statistics of sweeps, the
+# windows and the tokens make of it.
 
 use strict;
 use warnings;
@@ -82,6 +82,24 @@ set_clock(20000);
 is(query($hit), 'f|2', 'five hours later too');
 set_clock(86410);
 is(query($hit), 't|1', 'and no longer than a day');
+
+# Replaced while a use sleeps, and the clock is set back meanwhile.
+{
+	my $first = session($node, $db);
+	my $second = session($node, $db);
+	my $pid = session_pid($second);
+
+	set_clock(86410);
+	my $token = query(q{SELECT idem_token_issue('p', 's')});
+	ask($first, "BEGIN; SELECT idem_token_use('$token', 'p', 's')");
+	ask_later($second, "SELECT idem_token_use('$token', 'p', 's')");
+	wait_blocked($node, $pid);
+	set_clock(80000);
+	query(q{SELECT idem_token_issue('p', 's', replace => true)});
+	ask($first, 'ROLLBACK');
+	is(answer($second), 'expired', 'a token that was replaced during the sleep, by a clock that was set back');
+	$_->quit foreach $first, $second;
+}
 
 # Ten warnings an hour are logged; an hour of the future is none.
 query(q{CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'poisoned'; END $$},
