@@ -100,7 +100,7 @@ CREATE FUNCTION idem_define(
 ) RETURNS pg_catalog.bool
 	AS 'MODULE_PATHNAME', 'idem_define_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_define(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) IS
-'For operators: makes a machine what the text of a Mermaid state diagram says, or changes it to that; nothing is written if it is that already. moved: an object of states that go and the states that their rows move to, as the caller; history calls this event "migrate". Returns true. Errors: ID400 bad argument, ID500 malformed definition (with its line), or rows are in a state that goes, 42501 not the machine''s owner, 42704 no such role.';
+'For operators: makes a machine what the text of a Mermaid state diagram says, or changes it to that; nothing is written if it is that already. moved: an object of states that go, or values that are no states, and the states that their rows move to, as the caller; history calls this event "migrate". Returns true. Errors: ID400 bad argument, ID500 malformed definition (with its line), a guard that does not fit an attached table, or rows are in a state that goes, 42501 not the machine''s owner, 42704 no such role.';
 
 CREATE FUNCTION idem_diagram(
 	machine pg_catalog.text,

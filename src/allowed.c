@@ -157,15 +157,16 @@ allowed_explain(IdemFire *fire, const IdemFireVerdict *verdict)
 							outcome, from, verdict->to, verdict->rule->guard);
 		default:
 			{
-				char	   *allowed =
-				idem_judge_allowed_text(verdict->judge,
-										idem_machine_state(fire->machine,
-														   verdict->from != NULL ? verdict->from : "",
-														   verdict->from != NULL ? strlen(verdict->from) : 0),
-										NULL, NULL);
+				int			state =
+				idem_machine_state(fire->machine,
+								   verdict->from != NULL ? verdict->from : "",
+								   verdict->from != NULL ? strlen(verdict->from) : 0);
+				char	   *allowed = idem_judge_allowed_text(verdict->judge,
+															  state, NULL, NULL);
 
-				return psprintf("%s: no transition \"%s\" leaves %s%s%s",
+				return psprintf("%s: no transition \"%s\" leaves %s%s%s%s",
 								outcome, fire->event, from,
+								state < 0 ? ", which is no state" : "",
 								allowed[0] != '\0' ? "; allowed: " : "",
 								allowed);
 			}

@@ -103,5 +103,6 @@ extern int	idem_binding_state(const IdemBinding *binding,
 							   Datum value, bool isnull);
 extern char *idem_binding_label(const IdemBinding *binding, Datum value);
 extern Datum idem_binding_value(const IdemBinding *binding, const char *label);
+extern bool idem_binding_holds(const IdemBinding *binding, const char *label);
 
 #endif							/* IDEM_BINDING_H */

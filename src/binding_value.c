@@ -15,6 +15,7 @@
 
 #include "binding.h"
 #include "compat.h"
+#include "wait.h"
 
 /*
  * How states stand in a column of that type.
@@ -134,4 +135,33 @@ idem_binding_value(const IdemBinding *binding, const char *label)
 
 	getTypeInputInfo(binding->base_type, &input, &param);
 	return OidInputFunctionCall(input, pstrdup(label), param, binding->typmod);
+}
+
+typedef struct HoldsWork
+{
+	const IdemBinding *binding;
+	const char *label;
+	bool		holds;
+}			HoldsWork;
+
+static void
+binding_try_value(void *arg)
+{
+	HoldsWork  *work = arg;
+	Datum		value = idem_binding_value(work->binding, work->label);
+
+	work->holds = strcmp(idem_binding_label(work->binding, value),
+						 work->label) == 0;
+}
+
+/*
+ * Whether the column has a value that is the state.
+ */
+bool
+idem_binding_holds(const IdemBinding *binding, const char *label)
+{
+	HoldsWork	work = {binding, label, false};
+
+	(void) idem_try(binding_try_value, &work, idem_try_tolerates);
+	return work.holds;
 }

@@ -471,8 +471,43 @@ bound_move_table(const IdemBound *bound, List *from, List *to)
 }
 
 /*
- * Moves rows that are in from[i] to to[i], as the caller, and calls "finish",
- * which gives up the states, while what is known of the rows still holds.
+ * Takes those pairs in which a table has rows in the old value.  A table that the
+ * caller may not look into is left as it is, with a warning if asked for: it may
+ * be none of his, and have no such rows.
+ */
+void
+idem_bound_choose(const char *machine, List *strange, List *targets,
+				  bool warn, List **from, List **to)
+{
+	List	   *tables = NIL;
+	ListCell   *cell;
+	ListCell   *target;
+
+	foreach(cell, idem_bound_tables(machine))
+	{
+		IdemBound  *bound = lfirst(cell);
+
+		if (idem_bound_may_count(bound))
+			tables = lappend(tables, idem_bound_count(bound));
+		else if (warn)
+			ereport(WARNING,
+					(errmsg("rows of table %s are not moved",
+							idem_bound_name(bound->relid)),
+					 errdetail("The current role may not see all of them."),
+					 errhidestmt(true)));
+	}
+	forboth(cell, strange, target, targets)
+	{
+		if (idem_bound_rows_of_all(tables, lfirst(cell)) == 0)
+			continue;
+		*from = lappend(*from, lfirst(cell));
+		*to = lappend(*to, lfirst(target));
+	}
+}
+
+/*
+ * Moves rows that are in from[i] to to[i], as the caller.  If states go, calls
+ * "finish", which gives them up, while what is known of the rows still holds.
  */
 void
 idem_bound_move(const char *machine, List *from, List *to, List *gone,
@@ -489,13 +524,20 @@ idem_bound_move(const char *machine, List *from, List *to, List *gone,
 		migration = &mine;
 		foreach(cell, tables)
 		{
-			if (from != NIL && bound_is_readable(((IdemBound *) lfirst(cell))->relid))
-				bound_move_table(lfirst(cell), from, to);
+			IdemBound  *bound = lfirst(cell);
+
+			/* where no state goes, no row need be moved */
+			if (from != NIL && bound_is_readable(bound->relid) &&
+				(gone != NIL || idem_bound_may_count(bound)))
+				bound_move_table(bound, from, to);
 		}
-		migration = outer;
-		idem_bound_check_empty(machine, gone);
-		migration = &mine;
-		finish(arg);
+		if (gone != NIL)
+		{
+			migration = outer;
+			idem_bound_check_empty(machine, gone);
+			migration = &mine;
+			finish(arg);
+		}
 	}
 	PG_FINALLY();
 	{

@@ -22,8 +22,10 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/jsonb.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -349,14 +351,18 @@ moved_error(const char *detail)
 }
 
 /*
- * Takes the pairs old -> new that concern this change from "moved".  A pair
- * whose old state neither definition has is of another time and left out, so
- * that a deployment may be repeated.
+ * Takes the pairs old -> new from "moved" that may concern rows.  Those whose old
+ * state the machine does not have, of another time or because a table was
+ * attached with such rows, do so where rows are in it: a deployment that is
+ * repeated finds none.  "warn" of tables that cannot be looked into.
  */
 static void
 read_moved(Jsonb *moved, const IdemDefinition *old, const IdemDefinition *new,
-		   List **from, List **to)
+		   bool warn, List **from, List **to)
 {
+	List	   *strange = NIL;
+	List	   *targets = NIL;
+
 	JsonbIterator *it;
 	JsonbIteratorToken token;
 	JsonbValue	value;
@@ -382,10 +388,16 @@ read_moved(Jsonb *moved, const IdemDefinition *old, const IdemDefinition *new,
 			moved_error(psprintf("The definition has no state \"%s\" to move to.",
 								 target));
 		if (old == NULL || idem_definition_state(old, key) == NULL)
+		{
+			strange = lappend(strange, key);
+			targets = lappend(targets, target);
 			continue;
+		}
 		*from = lappend(*from, key);
 		*to = lappend(*to, target);
 	}
+	if (old != NULL && strange != NIL)
+		idem_bound_choose(old->machine, strange, targets, warn, from, to);
 }
 
 static void
@@ -515,6 +527,72 @@ write_definition(void *arg)
 		write_transition(new->machine, lfirst(cell));
 }
 
+/* for rule_context */
+typedef struct RulePlace
+{
+	const char *machine;
+	int			line;
+}			RulePlace;
+
+static void
+rule_context(void *arg)
+{
+	RulePlace  *place = arg;
+
+	errcontext("line %d of the definition of machine \"%s\"",
+			   place->line, place->machine);
+}
+
+/*
+ * Whether a guard was asked for the same event before.
+ */
+static bool
+guard_stays(const IdemDefinition *old, const IdemTransitionDef *rule)
+{
+	ListCell   *cell;
+
+	foreach(cell, old->transitions)
+	{
+		IdemTransitionDef *other = lfirst(cell);
+
+		if (strcmp(other->event, rule->event) == 0 &&
+			texts_equal(other->guard, rule->guard))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Refuses roles that there are not, and guards that do not fit the tables which
+ * are attached, before anything is written.
+ */
+static void
+check_rules(const IdemDefinition *old, const IdemDefinition *new)
+{
+	RulePlace	place = {new->machine, 0};
+	ErrorContextCallback context;
+	ListCell   *cell;
+
+	if (!check_function_bodies)
+		return;
+	context.callback = rule_context;
+	context.arg = &place;
+	context.previous = error_context_stack;
+	error_context_stack = &context;
+	foreach(cell, new->transitions)
+	{
+		IdemTransitionDef *rule = lfirst(cell);
+		ListCell   *inner;
+
+		place.line = rule->line;
+		foreach(inner, rule->roles)
+			(void) get_role_oid(lfirst(inner), false);
+		if (rule->guard != NULL && !guard_stays(old, rule))
+			idem_guard_check_tables(new->machine, rule);
+	}
+	error_context_stack = context.previous;
+}
+
 /*
  * Writes what is different; "old" is what the tables hold.
  */
@@ -526,7 +604,8 @@ replace(const IdemDefinition *old, const IdemDefinition *new,
 	Gone		gone = {new->machine, NIL};
 	ListCell   *cell;
 
-	idem_timers_expect_later(write_definition, &rewrite);
+	check_rules(old, new);
+	idem_machine_write_whole(write_definition, &rewrite);
 	if (gets_timers(old, new))
 		idem_timers_expect(new->machine);
 
@@ -537,7 +616,7 @@ replace(const IdemDefinition *old, const IdemDefinition *new,
 		if (idem_definition_state(new, state->name) == NULL)
 			gone.states = lappend(gone.states, state->name);
 	}
-	if (gone.states != NIL)
+	if (gone.states != NIL || from != NIL)
 		idem_bound_move(new->machine, from, to, gone.states, delete_states,
 						&gone);
 }
@@ -554,6 +633,7 @@ idem_define(PG_FUNCTION_ARGS)
 	NameData	owner;
 	List	   *from = NIL;
 	List	   *to = NIL;
+	bool		stands;
 	int			rounds = 0;
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
@@ -572,9 +652,10 @@ idem_define(PG_FUNCTION_ARGS)
 	old = idem_definition_read(machine);
 	if (old != NULL && !idem_machine_may_change(old->owner))
 		idem_machine_refuse(machine);
+	stands = old != NULL && idem_definition_equal(old, new);
 	if (!PG_ARGISNULL(2))
-		read_moved(PG_GETARG_JSONB_P(2), old, new, &from, &to);
-	if (old != NULL && idem_definition_equal(old, new))
+		read_moved(PG_GETARG_JSONB_P(2), old, new, stands, &from, &to);
+	if (stands && from == NIL)
 		PG_RETURN_BOOL(true);
 
 	if (SPI_connect() != SPI_OK_CONNECT)
@@ -598,13 +679,13 @@ idem_define(PG_FUNCTION_ARGS)
 		idem_machine_refuse(machine);
 
 	old = idem_definition_read(machine);
+	from = to = NIL;
+	if (!PG_ARGISNULL(2))
+		read_moved(PG_GETARG_JSONB_P(2), old, new, !stands, &from, &to);
 	if (!idem_definition_equal(old, new))
-	{
-		from = to = NIL;
-		if (!PG_ARGISNULL(2))
-			read_moved(PG_GETARG_JSONB_P(2), old, new, &from, &to);
 		replace(old, new, from, to);
-	}
+	else if (from != NIL)
+		idem_bound_move(machine, from, to, NIL, NULL, NULL);
 	SPI_finish();
 	PG_RETURN_BOOL(true);
 }

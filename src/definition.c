@@ -130,6 +130,7 @@ resolve_arrow(IdemSketch *sketch, const IdemSketchArrow *arrow, IdemDefinition *
 	rule->guard = arrow->label.guard;
 	rule->roles = arrow->label.roles;
 	rule->after = arrow->label.after;
+	rule->line = arrow->line;
 	rule->priority = list_length(definition->transitions) + 1;
 	if (rule->event[0] == '\0' || strlen(rule->event) > IDEM_MAX_NAME)
 		idem_place_error(&sketch->place, "an event of 1 to 128 bytes",

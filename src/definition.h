@@ -36,6 +36,7 @@ typedef struct IdemTransitionDef
 	char	   *guard;			/* or NULL */
 	List	   *roles;			/* of C strings; NIL: everybody */
 	Interval   *after;			/* or NULL */
+	int			line;			/* of the text, if it was parsed */
 } IdemTransitionDef;
 
 typedef struct IdemDefinition

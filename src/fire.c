@@ -27,6 +27,7 @@
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "nodes/value.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -38,6 +39,9 @@
 
 PG_FUNCTION_INFO_V1(idem_fire);
 PG_FUNCTION_INFO_V1(idem_try_fire);
+
+/* events that an error names */
+#define MAX_SHOWN	20
 
 const char *const idem_fire_outcomes[] = {
 	[IDEM_FIRE_APPLIED] = "applied",
@@ -57,6 +61,45 @@ idem_fire_errtable(const IdemTarget *target)
 	err_generic_string(PG_DIAG_SCHEMA_NAME, target->schema);
 	err_generic_string(PG_DIAG_TABLE_NAME, target->table);
 	return 0;
+}
+
+/*
+ * The events of the table's machines, or of the one that is named.
+ */
+static char *
+fire_events_text(const IdemTable *table, const char *name)
+{
+	List	   *events = NIL;
+	StringInfoData buf;
+	ListCell   *lc;
+
+	for (int i = 0; i < table->nbindings; i++)
+	{
+		const char *of = table->bindings[i].machine;
+		const IdemMachine *machine;
+
+		if (name != NULL && strcmp(of, name) != 0)
+			continue;
+		machine = idem_machine_get(of, false, CurrentMemoryContext);
+		for (int j = 0; j < machine->nrules &&
+			 list_length(events) <= MAX_SHOWN; j++)
+			events = list_append_unique(events,
+										makeString((char *) machine->rules[j].event));
+	}
+	if (events == NIL)
+		return "none";
+	initStringInfo(&buf);
+	foreach(lc, events)
+	{
+		if (foreach_current_index(lc) == MAX_SHOWN)
+		{
+			appendStringInfoString(&buf, ", ...");
+			break;
+		}
+		appendStringInfo(&buf, "%s\"%s\"", buf.len > 0 ? ", " : "",
+						 strVal(lfirst(lc)));
+	}
+	return buf.data;
 }
 
 /*
@@ -118,6 +161,7 @@ idem_fire_choose(IdemFire *fire, const char *name)
 						fire->target->table, fire->event) :
 				 errmsg("machine \"%s\" has no event \"%s\"",
 						fire->machine->name, fire->event),
+				 errhint("Events: %s.", fire_events_text(table, name)),
 				 idem_fire_errtable(fire->target),
 				 errhidestmt(true)));
 

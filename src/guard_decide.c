@@ -160,6 +160,7 @@ guard_refuse_insert(IdemGuardCall * call, const char *label)
 	const IdemMachine *machine = call->judge->machine;
 	StringInfoData initial;
 	int			elevel = guard_elevel(call);
+	const char *hint;
 
 	guard_count(call, IDEM_COUNT_ILLEGAL, NULL, label);
 	initStringInfo(&initial);
@@ -169,6 +170,9 @@ guard_refuse_insert(IdemGuardCall * call, const char *label)
 			appendStringInfo(&initial, "%s\"%s\"", initial.len > 0 ? ", " : "",
 							 machine->states[i].name);
 	}
+	hint = idem_judge_hint(elevel,
+						   psprintf("A row begins in an initial state: %s.",
+									initial.data));
 
 	if (label == NULL)
 		ereport(elevel,
@@ -177,7 +181,7 @@ guard_refuse_insert(IdemGuardCall * call, const char *label)
 						NameStr(call->judge->binding->column_name),
 						get_rel_name(call->judge->relid)),
 				 errdetail("It is moved by machine \"%s\".", machine->name),
-				 errhint("A row begins in an initial state: %s.", initial.data),
+				 errhint("%s", hint),
 				 guard_errcolumn(call),
 				 errhidestmt(true)));
 	else if (idem_machine_state(machine, label, strlen(label)) < 0)
@@ -185,7 +189,7 @@ guard_refuse_insert(IdemGuardCall * call, const char *label)
 				(errcode(ERRCODE_IDEM_CONFLICT),
 				 errmsg("machine \"%s\" has no state \"%s\"", machine->name,
 						label),
-				 errhint("A row begins in an initial state: %s.", initial.data),
+				 errhint("%s", hint),
 				 guard_errcolumn(call),
 				 errhidestmt(true)));
 	else
@@ -193,7 +197,7 @@ guard_refuse_insert(IdemGuardCall * call, const char *label)
 				(errcode(ERRCODE_IDEM_CONFLICT),
 				 errmsg("\"%s\" is not an initial state of machine \"%s\"",
 						label, machine->name),
-				 errhint("A row begins in an initial state: %s.", initial.data),
+				 errhint("%s", hint),
 				 guard_errcolumn(call),
 				 errhidestmt(true)));
 }
@@ -285,10 +289,12 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 	if (!same && binding->events_only && *intent == NULL &&
 		!(from >= 0 && machine->states[from].frozen))
 	{
+		int			elevel = guard_elevel(call);
+
 		guard_count(call, IDEM_COUNT_FORBIDDEN,
 					idem_guard_label(call, old_value, old_null),
 					idem_guard_label(call, new_value, new_null));
-		ereport(guard_elevel(call),
+		ereport(elevel,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("column \"%s\" of table \"%s\" moves by events only",
 						NameStr(binding->column_name),
@@ -300,7 +306,7 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 						   new_null ? "NULL" :
 						   psprintf("\"%s\"", idem_guard_label(call, new_value,
 															   false))),
-				 errhint("Use idem_fire()."),
+				 errhint("%s", idem_judge_hint(elevel, "Use idem_fire().")),
 				 guard_errcolumn(call),
 				 errhidestmt(true)));
 		return true;
@@ -413,7 +419,9 @@ idem_guard_delete(IdemGuardCall * call, TupleTableSlot *slot)
 	const IdemBinding *binding = call->judge->binding;
 	const IdemMachine *machine = call->judge->machine;
 	Datum		value;
+	const char *note;
 	bool		isnull;
+	int			elevel;
 	int			state;
 
 	if (binding->on_delete == IDEM_DELETE_ANY || idem_judge_is_exempt(call->judge))
@@ -424,7 +432,9 @@ idem_guard_delete(IdemGuardCall * call, TupleTableSlot *slot)
 		return;
 	guard_count(call, IDEM_COUNT_ILLEGAL,
 				idem_guard_label(call, value, isnull), NULL);
-	ereport(guard_elevel(call),
+	elevel = guard_elevel(call);
+	note = idem_judge_hint(elevel, NULL);
+	ereport(elevel,
 			(errcode(ERRCODE_IDEM_CONFLICT),
 			 errmsg("row of table \"%s\" cannot be deleted in state %s of machine \"%s\"",
 					get_rel_name(call->judge->relid),
@@ -434,6 +444,7 @@ idem_guard_delete(IdemGuardCall * call, TupleTableSlot *slot)
 			 binding->on_delete == IDEM_DELETE_NEVER ?
 			 errdetail("The machine was attached with on_delete \"never\".") :
 			 errdetail("The machine was attached with on_delete \"final\"."),
+			 note != NULL ? errhint("%s", note) : 0,
 			 guard_errcolumn(call),
 			 errhidestmt(true)));
 }

@@ -250,22 +250,46 @@ judge_parse(Relation rel, GuardContext *context)
 }
 
 /*
- * Parses every guard of a machine against a relation: the parser's own error
- * where one does not fit.
+ * Parses a guard against a relation: the parser's own error if it does not fit.
+ */
+static void
+judge_check_guard(Relation rel, const IdemMachine *machine,
+				  const IdemRule *rule)
+{
+	GuardContext context;
+
+	judge_context_begin(&context, machine, rule);
+	(void) judge_parse(rel, &context);
+	judge_context_end(&context);
+}
+
+/*
+ * Every guard of a machine.
  */
 void
 idem_judge_check_guards(Relation rel, const IdemMachine *machine)
 {
 	for (int i = 0; i < machine->nrules; i++)
 	{
-		GuardContext context;
-
-		if (machine->rules[i].guard == NULL)
-			continue;
-		judge_context_begin(&context, machine, &machine->rules[i]);
-		(void) judge_parse(rel, &context);
-		judge_context_end(&context);
+		if (machine->rules[i].guard != NULL)
+			judge_check_guard(rel, machine, &machine->rules[i]);
 	}
+}
+
+/*
+ * One that is not in a machine yet.
+ */
+void
+idem_judge_check_guard(Relation rel, const char *machine,
+					   const IdemTransitionDef *rule)
+{
+	IdemMachine of = {.name = machine};
+	IdemRule	compiled = {
+		.event = rule->event,.from = rule->from,.to = rule->to,
+		.guard = rule->guard
+	};
+
+	judge_check_guard(rel, &of, &compiled);
 }
 
 static void

@@ -11,6 +11,7 @@
 #include "utils/timestamp.h"
 
 #include "binding.h"
+#include "definition.h"
 #include "machine_cache.h"
 
 typedef enum IdemJudgement
@@ -59,8 +60,11 @@ extern IdemJudgement idem_judge_tuples(IdemJudge *judge, HeapTuple old_tuple,
 									   const char *event, const IdemRule **rule);
 extern bool idem_judge_role(IdemJudge *judge, const IdemRule *rule);
 extern void idem_judge_check_guards(Relation rel, const IdemMachine *machine);
+extern void idem_judge_check_guard(Relation rel, const char *machine,
+								   const IdemTransitionDef *rule);
 
 /* judge_report.c */
+extern const char *idem_judge_hint(int elevel, const char *hint);
 extern char *idem_judge_allowed_text(IdemJudge *judge, int from,
 									 const char *event, const char *to);
 extern void idem_judge_count(const IdemJudge *judge, bool observed,

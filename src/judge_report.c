@@ -90,6 +90,42 @@ judge_role_text(const IdemRule *rule)
 }
 
 /*
+ * A hint, or NULL, as it is given at that level: where the write is not refused,
+ * that is said.
+ */
+const char *
+idem_judge_hint(int elevel, const char *hint)
+{
+	static const char passes[] =
+	"The table is attached in mode \"observe\": the write passes.";
+
+	if (elevel >= ERROR)
+		return hint;
+	return hint != NULL ? psprintf("%s %s", hint, passes) : passes;
+}
+
+/*
+ * What a row may do in a state, or in what is none.
+ */
+static const char *
+judge_ways_text(const IdemMachine *machine, const char *from, int from_state,
+				const char *allowed)
+{
+	const char *ways = "";
+
+	if (from == NULL)
+		return psprintf("A row without a state may take an initial one: %s.",
+						judge_initial_text(machine));
+	if (allowed[0] != '\0')
+		ways = psprintf("Allowed from \"%s\": %s.", from, allowed);
+	if (from_state >= 0)
+		return allowed[0] != '\0' ? ways :
+			psprintf("Nothing is allowed from \"%s\".", from);
+	return psprintf("%s%s\"%s\" is no state of the machine; idem_define() moves such rows, with moved => '{\"old\": \"new\"}'.",
+					ways, allowed[0] != '\0' ? " " : "", from);
+}
+
+/*
  * Puts table and column into the error's fields.
  */
 static int
@@ -167,16 +203,13 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 	char	   *allowed = idem_judge_allowed_text(judge, from_state,
 												  guarded ? event : NULL,
 												  guarded ? to : NULL);
-	char	   *hint = NULL;
+	const char *hint = NULL;
+	const char *note = idem_judge_hint(elevel, NULL);
 
 	idem_judge_count(judge, elevel < ERROR, verdict, from, to, event, rule);
-	if (from == NULL)
-		hint = psprintf("A row without a state may take an initial one: %s.",
-						judge_initial_text(machine));
-	else if (allowed[0] != '\0')
-		hint = psprintf("Allowed from \"%s\": %s.", from, allowed);
-	else if (!guarded)
-		hint = psprintf("Nothing is allowed from \"%s\".", from);
+	if (!guarded || from == NULL || allowed[0] != '\0')
+		hint = judge_ways_text(machine, from, from_state, allowed);
+	hint = idem_judge_hint(elevel, hint);
 
 	switch (verdict)
 	{
@@ -186,6 +219,7 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 					 errmsg("row of table \"%s\" is frozen in state \"%s\" of machine \"%s\"",
 							table, from, machine->name),
 					 errdetail("No column of a row in a frozen state may be changed."),
+					 note != NULL ? errhint("%s", note) : 0,
 					 judge_errcolumn(judge),
 					 errhidestmt(true)));
 			break;
@@ -199,6 +233,7 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 							   event) :
 					 errdetail("Column \"%s\" of table \"%s\" would change to %s.",
 							   column, table, judge_quoted(to)),
+					 note != NULL ? errhint("%s", note) : 0,
 					 judge_errcolumn(judge),
 					 errhidestmt(true)));
 			break;

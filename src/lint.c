@@ -7,11 +7,12 @@
  * in its states.  Guards and roles are taken as if each could pass: what is
  * called unreachable is so for certain.
  *
- * Nothing is written or locked.  Rows are counted as the caller, in the bound
+ * Nothing is written, and no writer waits.  Rows are counted as the caller, in the bound
  * tables that he may read; if there is one that he may not, they are NULL.
  */
 #include "postgres.h"
 
+#include "access/table.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -19,8 +20,10 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "utils/rel.h"
 #include "utils/timestamp.h"
 
+#include "binding.h"
 #include "diagram.h"
 #include "errors.h"
 #include "machine.h"
@@ -380,6 +383,84 @@ lint_strangers(Lint *lint)
 }
 
 /*
+ * Guards that a table of the machine's cannot be asked, since it or what it calls
+ * was changed.
+ */
+static void
+lint_guards(Lint *lint, Oid relid)
+{
+	ListCell   *cell;
+
+	foreach(cell, lint->definition->transitions)
+	{
+		IdemTransitionDef *rule = lfirst(cell);
+		bool		certain;
+		ErrorData  *error;
+
+		CHECK_FOR_INTERRUPTS();
+		if (rule->guard == NULL)
+			continue;
+		error = idem_guard_misfit(relid, lint->definition->machine, rule,
+								  &certain);
+		if (error != NULL && certain)
+			lint_say(lint, "guard", "error",
+					 psprintf("guard of rule %s does not fit table %s: %s",
+							  rule_text(rule), idem_bound_name(relid),
+							  error->message),
+					 -1);
+	}
+}
+
+/*
+ * States that a table's column has no value for.
+ */
+static void
+lint_values(Lint *lint, Oid relid, const IdemBinding *binding)
+{
+	for (int i = 0; i < lint->nstates; i++)
+	{
+		const char *name = lint->states[i]->name;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!idem_binding_holds(binding, name))
+			lint_say(lint, "value", "warning",
+					 psprintf("column \"%s\" of table %s cannot be in state \"%s\"",
+							  NameStr(binding->column_name),
+							  idem_bound_name(relid), name),
+					 -1);
+	}
+}
+
+/*
+ * What does not fit the tables that the machine is attached to.
+ */
+static void
+lint_tables(Lint *lint)
+{
+	ListCell   *cell;
+
+	foreach(cell, idem_guard_readers(lint->definition->machine))
+	{
+		Oid			relid = lfirst_oid(cell);
+		Relation	rel = try_table_open(relid, AccessShareLock);
+		IdemTable  *table;
+
+		if (rel == NULL)
+			continue;
+		table = idem_table_get(rel, CurrentMemoryContext);
+		for (int i = 0; i < table->nbindings; i++)
+		{
+			const IdemBinding *binding = &table->bindings[i];
+
+			if (strcmp(binding->machine, lint->definition->machine) == 0)
+				lint_values(lint, relid, binding);
+		}
+		table_close(rel, AccessShareLock);
+		lint_guards(lint, relid);
+	}
+}
+
+/*
  * idem_lint(machine) -> code, severity, what, rows
  */
 Datum
@@ -411,6 +492,7 @@ idem_lint(PG_FUNCTION_ARGS)
 	lint_dead_ends(&lint);
 	lint_rules(&lint);
 	lint_strangers(&lint);
+	lint_tables(&lint);
 	lint_cycles(&lint);
 	return (Datum) 0;
 }

@@ -36,8 +36,6 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "nodes/nodeFuncs.h"
-#include "parser/parser.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -47,6 +45,7 @@
 #include "utils/snapmgr.h"
 
 #include "catalog.h"
+#include "definition.h"
 #include "errors.h"
 #include "machine.h"
 #include "store.h"
@@ -130,6 +129,30 @@ static const struct
 		2
 	}
 };
+
+/* idem_define() writes, and sees to guards and timers itself */
+static bool writing_whole = false;
+
+/*
+ * Writes a definition whose guards have been checked, and leaves no notes that
+ * rows may lack timers.
+ */
+void
+idem_machine_write_whole(void (*work) (void *), void *arg)
+{
+	bool		outer = writing_whole;
+
+	PG_TRY();
+	{
+		writing_whole = true;
+		work(arg);
+	}
+	PG_FINALLY();
+	{
+		writing_whole = outer;
+	}
+	PG_END_TRY();
+}
 
 /*
  * Runs one of the statements as the tables' owner and by the latest snapshot;
@@ -223,90 +246,9 @@ idem_machine_lock(const char *machine, NameData *owner)
 	return true;
 }
 
-static bool
-guard_has_parameter(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	if (IsA(node, ParamRef))
-		return true;
-	return raw_expression_tree_walker(node, guard_has_parameter, context);
-}
-
 /*
- * Whether what was parsed is one bare expression.
+ * Refuses a list of roles that is empty, or names one that is none.
  */
-static bool
-guard_is_expression(List *parsed)
-{
-	SelectStmt *select;
-	ResTarget  *target;
-
-	if (list_length(parsed) != 1)
-		return false;
-	select = (SelectStmt *) linitial_node(RawStmt, parsed)->stmt;
-	if (!IsA(select, SelectStmt) || select->op != SETOP_NONE ||
-		select->distinctClause != NIL || select->fromClause != NIL ||
-		select->whereClause != NULL || select->groupClause != NIL ||
-		select->havingClause != NULL || select->windowClause != NIL ||
-		select->sortClause != NIL || select->limitCount != NULL ||
-		select->limitOffset != NULL || select->lockingClause != NIL ||
-		list_length(select->targetList) != 1)
-		return false;
-	target = linitial_node(ResTarget, select->targetList);
-	return target->name == NULL && target->indirection == NIL;
-}
-
-/*
- * Refuses a guard that is not one SQL expression.  What its names mean is
- * checked where a table is attached.
- */
-void
-idem_guard_check(const char *guard, const char *event)
-{
-	MemoryContext caller = CurrentMemoryContext;
-	List	   *parsed;
-
-	PG_TRY();
-	{
-		parsed = raw_parser(guard, RAW_PARSE_PLPGSQL_EXPR);
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(caller);
-		error = CopyErrorData();
-		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) !=
-			ERRCODE_SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION &&
-			ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_DATA_EXCEPTION &&
-			ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_FEATURE_NOT_SUPPORTED)
-			PG_RE_THROW();
-		FlushErrorState();
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_MISUSE),
-				 errmsg("guard of event \"%s\" is not an SQL expression", event),
-				 errdetail("In \"%s\": %s.", guard, error->message),
-				 errhidestmt(true)));
-	}
-	PG_END_TRY();
-
-	if (!guard_is_expression(parsed))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_MISUSE),
-				 errmsg("guard of event \"%s\" is not an SQL expression", event),
-				 errdetail("\"%s\" is a query, or several expressions.", guard),
-				 errhint("Put a query into a function that the guard calls."),
-				 errhidestmt(true)));
-	if (guard_has_parameter(((RawStmt *) linitial(parsed))->stmt, NULL))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_MISUSE),
-				 errmsg("guard of event \"%s\" has a parameter", event),
-				 errdetail("\"%s\" may refer to the columns of old and new only.",
-						   guard),
-				 errhidestmt(true)));
-}
-
 static void
 check_roles(Datum roles, const char *event)
 {
@@ -535,15 +477,28 @@ check_transition_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 	}
 
 	guard = column_text(new, desc, "guard");
-	if (guard != NULL && check_function_bodies)
-		idem_guard_check(guard, event);
+	if (guard != NULL && check_function_bodies && !writing_whole)
+	{
+		const char *old_guard = moved ? NULL : column_text(old, desc, "guard");
+
+		if (old_guard == NULL || strcmp(old_guard, guard) != 0)
+		{
+			IdemTransitionDef rule = {
+				.event = (char *) event,.from = (char *) from,
+				.to = (char *) to,.guard = (char *) guard
+			};
+
+			idem_guard_check(guard, event);
+			idem_guard_check_tables(machine, &rule);
+		}
+	}
 	roles = SPI_getbinval(new, desc, SPI_fnumber(desc, "roles"), &isnull);
 	if (!isnull)
 		check_roles(roles, event);
 
 	/* a restore brings the timers along */
 	after = column_text(new, desc, "after");
-	if (after != NULL && check_function_bodies &&
+	if (after != NULL && check_function_bodies && !writing_whole &&
 		(moved || strcmp(old_from, from) != 0 ||
 		 strcmp(column_text(old, desc, "event"), event) != 0 ||
 		 column_text(old, desc, "after") == NULL ||

@@ -6,6 +6,9 @@
 #define IDEM_MACHINE_H
 
 #include "nodes/pg_list.h"
+#include "utils/elog.h"
+
+#include "definition.h"
 
 /* a table whose column "column" moves by the machine */
 typedef struct IdemBound
@@ -19,7 +22,16 @@ extern void idem_machine_check_name(const char *what, const char *name);
 extern bool idem_machine_may_change(const char *owner);
 extern void idem_machine_refuse(const char *machine);
 extern bool idem_machine_lock(const char *machine, NameData *owner);
+extern void idem_machine_write_whole(void (*work) (void *), void *arg);
+
+/* guard_text.c */
 extern void idem_guard_check(const char *guard, const char *event);
+extern ErrorData *idem_guard_misfit(Oid relid, const char *machine,
+									const IdemTransitionDef *rule,
+									bool *certain);
+extern List *idem_guard_readers(const char *machine);
+extern void idem_guard_check_tables(const char *machine,
+									const IdemTransitionDef *rule);
 
 /* bound.c */
 extern List *idem_bound_tables(const char *machine);
@@ -31,6 +43,9 @@ extern int64 idem_bound_rows_of_all(List *tables, const char *state);
 extern bool idem_bound_may_count(const IdemBound *bound);
 extern int64 idem_bound_rows_elsewhere(List *counts, List *states);
 extern void idem_bound_check_empty(const char *machine, List *states);
+extern void idem_bound_choose(const char *machine, List *strange,
+							  List *targets, bool warn, List **from,
+							  List **to);
 extern void idem_bound_move(const char *machine, List *from, List *to,
 							List *gone, void (*finish) (void *), void *arg);
 extern bool idem_machine_migrates(const char *machine, const char *from,

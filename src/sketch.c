@@ -27,6 +27,9 @@ sketch_error(IdemSketch *sketch, const char *expected, const char *hint)
 					 pnstrdup(sketch->at, sketch->end - sketch->at), hint);
 }
 
+static const char blanks_hint[] =
+"A name with blanks is declared by: state \"its name\" as x";
+
 static void
 skip_blanks(IdemSketch *sketch)
 {
@@ -83,6 +86,17 @@ expect_end(IdemSketch *sketch)
 {
 	if (!at_end(sketch))
 		sketch_error(sketch, "the end of the line", NULL);
+}
+
+/*
+ * The name of a state ends at a blank; what stands behind it is not "expected".
+ */
+static void
+refuse_behind_name(IdemSketch *sketch, const char *expected)
+{
+	sketch_error(sketch, expected,
+				 at_text(sketch, "-") || at_text(sketch, "=") ?
+				 "An arrow is written: -->" : blanks_hint);
 }
 
 /*
@@ -170,8 +184,7 @@ read_name(IdemSketch *sketch)
 		   !at_text(sketch, "-->") && !at_text(sketch, "<<"))
 		sketch->at++;
 	if (sketch->at == from)
-		sketch_error(sketch, "the name of a state",
-					 "A name with blanks is declared by: state \"its name\" as x");
+		sketch_error(sketch, "the name of a state", blanks_hint);
 	if (sketch->at - from > IDEM_MAX_NAME)
 		idem_place_error(&sketch->place, "a name of at most 128 bytes",
 						 pnstrdup(from, sketch->at - from), NULL);
@@ -208,15 +221,15 @@ read_arrow(IdemSketch *sketch)
 		if (arrow->has_label)
 			idem_label_parse(&sketch->place, sketch->at,
 							 sketch->end - sketch->at, &arrow->label);
-		else
-			expect_end(sketch);
+		else if (!at_end(sketch))
+			refuse_behind_name(sketch, "\":\" or the end of the line");
 		sketch->arrows = lappend(sketch->arrows, arrow);
 		return;
 	}
 	if (at_end(sketch))
 		return;
 	if (strcmp(arrow->from, IDEM_EDGE_STATE) == 0 || !accept(sketch, ":"))
-		sketch_error(sketch, "\"-->\" or \":\"", NULL);
+		refuse_behind_name(sketch, "\"-->\" or \":\"");
 }
 
 static void
@@ -248,7 +261,7 @@ read_state(IdemSketch *sketch)
 
 		sketch->at++;
 		if (!accept_word(sketch, "as"))
-			sketch_error(sketch, "\"as\"", NULL);
+			sketch_error(sketch, "\"as\"", blanks_hint);
 	}
 	name = read_name(sketch);
 	skip_blanks(sketch);
@@ -269,7 +282,7 @@ read_state(IdemSketch *sketch)
 		known->text = text;
 	}
 	if (!at_end(sketch) && !accept(sketch, ":"))
-		sketch_error(sketch, "the end of the line", NULL);
+		refuse_behind_name(sketch, "\":\" or the end of the line");
 }
 
 /*
@@ -295,7 +308,8 @@ read_note(IdemSketch *sketch)
 		appendBinaryStringInfo(&text, sketch->at, sketch->end - sketch->at);
 	else
 	{
-		expect_end(sketch);
+		if (!at_end(sketch))
+			refuse_behind_name(sketch, "\":\" or the end of the line");
 		for (;;)
 		{
 			if (!next_line(sketch))

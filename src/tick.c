@@ -54,7 +54,6 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/rls.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -95,6 +94,7 @@ typedef struct Timer
 								 * that was found out */
 	Jsonb	   *former_key;		/* what it was if that is not row_key; or NULL */
 	bool		looked;			/* the table has been looked at in this call */
+	Oid			refused_by;		/* a table in which none is fired */
 
 	/* what has become of it */
 	bool		done;			/* what was written stays */
@@ -113,6 +113,7 @@ typedef struct Tick
 	List	   *stalled;		/* timers that waited for another table in
 								 * vain */
 	List	   *looked;			/* notes of tables that were looked at */
+	List	   *warned;			/* OIDs of tables in which none is fired */
 }			Tick;
 
 static char *tick_error;
@@ -356,9 +357,9 @@ tick_handle(void *arg)
 		timer->due = due;
 		timer->keep = true;
 	}
-	else if (superuser_arg(owner) ||
-			 check_enable_rls(relid, owner, true) == RLS_ENABLED)
+	else if (idem_timers_are_refused(rel))
 	{
+		timer->refused_by = relid;
 		timer->outcome = "refused";
 		timer->keep = true;
 		timer->due = 1;
@@ -476,6 +477,14 @@ tick_one(Tick * tick, Timer *timer, int limit)
 
 	if (tick_is_note(timer) && timer->done)
 		tick->looked = lappend(tick->looked, timer);
+	if (OidIsValid(timer->refused_by))
+	{
+		idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_REFUSED);
+		if (!list_member_oid(tick->warned, timer->refused_by))
+			idem_timers_warn(timer->refused_by);
+		tick->warned = list_append_unique_oid(tick->warned,
+											  timer->refused_by);
+	}
 
 	args[0] = PointerGetDatum(&timer->tid);
 	if (!timer->keep)

@@ -54,7 +54,8 @@ extern void idem_timers_expect_of(Oid relid, const char *machine,
 								  const char *tag, bool attached);
 extern void idem_timers_expect_renamed(Oid relid, const char *machine,
 									   const char *tag, Jsonb *former_key);
-extern void idem_timers_expect_later(void (*work) (void *), void *arg);
+extern bool idem_timers_are_refused(Relation rel);
+extern void idem_timers_warn(Oid relid);
 extern void idem_timers_forget(Oid relid, const char *tag);
 extern void idem_timers_fill(Relation rel, const IdemBinding *binding,
 							 const IdemMachine *machine, const char *schema,

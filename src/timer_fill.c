@@ -42,11 +42,13 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "storage/lmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/rls.h"
 #include "utils/timestamp.h"
 
 #include "catalog.h"
@@ -78,9 +80,6 @@ enum
 static const Oid list_types[NLISTS] = {
 	INT8OID, JSONBOID, JSONBOID, TEXTOID, TEXTOID, INTERVALOID
 };
-
-/* no notes while idem_define() writes what it will leave notes for itself */
-static bool expecting_later = false;
 
 static const char note_statement[] =
 "INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"
@@ -201,7 +200,66 @@ timers_note(Oid relid, const char *machine, const char *tag, bool attached,
 }
 
 /*
- * The same for a table that a machine is attached to, and for its children.
+ * Why idem_tick() fires nothing in a table, as a warning's detail; NULL if it
+ * does.
+ */
+static const char *
+timers_refused(Relation rel, const char **hint)
+{
+	Oid			owner = rel->rd_rel->relowner;
+
+	if (superuser_arg(owner))
+	{
+		*hint = "Give the table an owner that is no superuser.";
+		return "They run as the table's owner, who is a superuser.";
+	}
+	if (check_enable_rls(RelationGetRelid(rel), owner, true) == RLS_ENABLED)
+	{
+		*hint = "Set the table to NO FORCE ROW LEVEL SECURITY, or give its owner BYPASSRLS.";
+		return "They run as the table's owner, from whom row security may hide rows.";
+	}
+	return NULL;
+}
+
+/*
+ * Whether idem_tick() fires nothing in a table.
+ */
+bool
+idem_timers_are_refused(Relation rel)
+{
+	const char *hint;
+
+	return timers_refused(rel, &hint) != NULL;
+}
+
+/*
+ * Warns where it does not.  No ticker waits to do so; others have the lock.
+ */
+void
+idem_timers_warn(Oid relid)
+{
+	Relation	rel = NULL;
+	const char *detail;
+	const char *hint;
+
+	if (ConditionalLockRelationOid(relid, AccessShareLock))
+		rel = try_table_open(relid, NoLock);
+	if (rel == NULL)
+		return;
+	detail = timers_refused(rel, &hint);
+	if (detail != NULL)
+		ereport(WARNING,
+				(errmsg("timed transitions of table \"%s\" are not fired",
+						RelationGetRelationName(rel)),
+				 errdetail("%s", detail),
+				 errhint("%s", hint),
+				 errtable(rel),
+				 errhidestmt(true)));
+	table_close(rel, NoLock);
+}
+
+/*
+ * Leaves notes for a table that a machine is attached to, and for its children.
  */
 void
 idem_timers_expect_of(Oid relid, const char *machine, const char *tag,
@@ -212,7 +270,10 @@ idem_timers_expect_of(Oid relid, const char *machine, const char *tag,
 	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
 	{
 		if (lfirst_oid(lc) == relid || !get_rel_relispartition(lfirst_oid(lc)))
+		{
 			timers_note(lfirst_oid(lc), machine, tag, attached, NULL);
+			idem_timers_warn(lfirst_oid(lc));
+		}
 	}
 }
 
@@ -237,8 +298,6 @@ idem_timers_expect(const char *machine)
 {
 	ListCell   *lc;
 
-	if (expecting_later)
-		return;
 	foreach(lc, idem_bound_lock(machine))
 	{
 		IdemBound  *bound = lfirst(lc);
@@ -266,26 +325,6 @@ idem_timers_expect(const char *machine)
 		}
 		table_close(rel, NoLock);
 	}
-}
-
-/*
- * Writes definitions without leaving notes.
- */
-void
-idem_timers_expect_later(void (*work) (void *), void *arg)
-{
-	bool		outer = expecting_later;
-
-	PG_TRY();
-	{
-		expecting_later = true;
-		work(arg);
-	}
-	PG_FINALLY();
-	{
-		expecting_later = outer;
-	}
-	PG_END_TRY();
 }
 
 /*

@@ -170,6 +170,7 @@ SELECT outcome FROM idem_try_fire('fk_order', '{"x": 2, "y": 1}', 'go', key => '
 DROP TABLE fk_order;
 
 -- a guard that changes the row is an error of its own, and nothing is left of it
+DROP TABLE fk_char, fk_numeric, fk_float, fk_row, fk_array, fk_p;
 CREATE TABLE fk_g (id int PRIMARY KEY, state text DEFAULT 'a', n int DEFAULT 0);
 CREATE FUNCTION fk_write(row_id int, other int) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
@@ -208,7 +209,7 @@ SET idem.key = 'request';
 SELECT idem_fire('fk_g', 1, 'on', key => '');
 RESET idem.key;
 
-DROP TABLE fk_char, fk_numeric, fk_float, fk_row, fk_array, fk_p, fk_g;
+DROP TABLE fk_g;
 DROP FUNCTION fk_write;
 DROP TYPE fk_pair;
 ALTER TABLE idem.history DISABLE TRIGGER protected_row;

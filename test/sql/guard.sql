@@ -149,7 +149,6 @@ END$$;
 UPDATE idem.transition SET guard = '1 / (new.amount - 9) = 0' WHERE machine = 'g_order' AND event = 'reject';
 UPDATE g_orders SET state = 'rejected' WHERE id = 9;
 UPDATE idem.transition SET guard = 'new.missing > 0' WHERE machine = 'g_order' AND event = 'reject';
-UPDATE g_orders SET state = 'rejected' WHERE id = 9;
 \set SHOW_CONTEXT never
 UPDATE idem.transition SET guard = NULL WHERE machine = 'g_order' AND event = 'reject';
 UPDATE g_orders SET state = 'rejected' WHERE id = 9;

@@ -31,7 +31,7 @@ SELECT idem_define('fi', $$stateDiagram-v2
 $$);
 
 -- attached to a table with rows; an empty one needs no look
-CREATE TABLE fi_none (id int PRIMARY KEY, state text);
+CREATE TABLE fi_none (id int PRIMARY KEY, state text, n int);
 SELECT idem_attach('fi', 'fi_none', 'state', history => true);
 CREATE TABLE fi_t (id int PRIMARY KEY, state text, n int);
 INSERT INTO fi_t VALUES (0, 'open'), (1, 'open'), (2, 'held'), (3, 'taken'), (4, 'open');
