@@ -5,7 +5,8 @@
  *
  * A row's history is read as the owner of idem.history, by whoever may read the
  * row: with SELECT on its table, and under row security only while the row is
- * there and visible to him.
+ * there and visible to him, and only from its last insert on: what had the key
+ * before may have been another's.
  */
 #include "postgres.h"
 
@@ -173,14 +174,24 @@ idem_history(PG_FUNCTION_ARGS)
 {
 	static const char statement[] =
 	"SELECT h.* FROM idem.history AS h"
+	" LEFT JOIN (SELECT i.table_schema, i.table_name, i.column_name,"
+	" pg_catalog.max(i.seq) AS seq FROM idem.history AS i"
+	" WHERE NOT $5 AND i.row_hash OPERATOR(pg_catalog.=) $4"
+	" AND i.row_key OPERATOR(pg_catalog.=) $1"
+	" AND i.from_state IS NULL AND i.event IS NULL"
+	" GROUP BY i.table_schema, i.table_name, i.column_name) AS born"
+	" ON born.table_schema OPERATOR(pg_catalog.=) h.table_schema"
+	" AND born.table_name OPERATOR(pg_catalog.=) h.table_name"
+	" AND born.column_name OPERATOR(pg_catalog.=) h.column_name"
 	" WHERE h.row_hash OPERATOR(pg_catalog.=) $4"
 	" AND h.row_key OPERATOR(pg_catalog.=) $1"
 	" AND EXISTS (SELECT FROM ROWS FROM (pg_catalog.unnest($2),"
 	" pg_catalog.unnest($3)) AS t (table_schema, table_name)"
 	" WHERE h.table_schema OPERATOR(pg_catalog.=) t.table_schema"
 	" AND h.table_name OPERATOR(pg_catalog.=) t.table_name)"
+	" AND h.seq OPERATOR(pg_catalog.>=) COALESCE(born.seq, h.seq)"
 	" ORDER BY h.seq";
-	static const Oid types[] = {JSONBOID, TEXTARRAYOID, TEXTARRAYOID, INT8OID};
+	static const Oid types[] = {JSONBOID, TEXTARRAYOID, TEXTARRAYOID, INT8OID, BOOLOID};
 	static SPIPlanPtr plan = NULL;
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	IdemTarget *target;
@@ -188,7 +199,7 @@ idem_history(PG_FUNCTION_ARGS)
 	Relation	rel;
 	IdemTable  *table;
 	Datum		values[IDEM_TARGET_MAXKEYS];
-	Datum		args[4];
+	Datum		args[lengthof(types)];
 	IdemIdentity saved;
 
 	if (PG_ARGISNULL(0))
@@ -215,9 +226,12 @@ idem_history(PG_FUNCTION_ARGS)
 	args[0] = JsonbPGetDatum(name.row_key);
 	history_names(table, &args[1], &args[2]);
 	args[3] = Int64GetDatum(name.row_hash);
+	args[4] = BoolGetDatum(check_enable_rls(target->relid, InvalidOid, true) !=
+						   RLS_ENABLED);
 	idem_catalog_become(idem_catalog_owner(IDEM_REL_HISTORY), &saved);
 	if (plan == NULL)
-		plan = idem_sql_keep_plan(statement, lengthof(types), types);
+		plan = idem_sql_keep_generic_plan(statement, lengthof(types), types);
+	idem_sql_plan_by_index(plan);
 	if (SPI_execute_plan(plan, args, NULL, true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read idem.history");
 	idem_catalog_restore(&saved);

@@ -155,7 +155,18 @@ SET ROLE regress_idem_hist_app;
 SELECT count(*) FROM idem_history('hi_v', '{"a": 1, "b": "x\"y"}');
 INSERT INTO hi_v VALUES (2, 'y');
 SELECT count(*) FROM idem_history('hi_v', '{"a": 2, "b": "y"}');
+-- ... and that of an earlier row with the same key
 RESET ROLE;
+SET idem.context = '{"secret": true}';
+INSERT INTO hi_v VALUES (3, 'z');
+UPDATE hi_v SET state = 'pending' WHERE a = 3;
+DELETE FROM hi_v WHERE a = 3;
+RESET idem.context;
+SET ROLE regress_idem_hist_app;
+INSERT INTO hi_v VALUES (3, 'z');
+SELECT event, to_state, context FROM idem_history('hi_v', '{"a": 3, "b": "z"}');
+RESET ROLE;
+SELECT event, to_state, context FROM idem_history('hi_v', '{"a": 3, "b": "z"}');
 
 -- key types: the text of a key is the same in every session
 CREATE TABLE hi_k (t timestamptz, d date, u uuid, n numeric, b bytea, f float8, o bool, s text, state text NOT NULL DEFAULT 'draft', v int DEFAULT 0,
