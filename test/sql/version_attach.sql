@@ -234,6 +234,16 @@ SELECT * FROM contract;
 DELETE FROM customer WHERE id = 2;
 SELECT * FROM contract;
 UPDATE contract SET customer = 0;
+-- ... but not what a trigger does in one, to a table that refers to nothing
+CREATE TABLE tally (id int PRIMARY KEY, n int, v int NOT NULL DEFAULT 1);
+SELECT idem_attach_version('tally', 'v', strict => true);
+INSERT INTO tally VALUES (1, 0);
+CREATE FUNCTION tally() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE tally SET n = n + 1; RETURN new; END $$;
+CREATE TRIGGER tally BEFORE UPDATE ON contract FOR EACH ROW EXECUTE FUNCTION tally();
+UPDATE customer SET id = 3 WHERE id = 0;
+DROP TRIGGER tally ON contract;
+DROP FUNCTION tally;
+DROP TABLE tally;
 
 -- a changed definition is seen by a plan that was made before
 PREPARE up AS UPDATE contract SET v = 7 RETURNING v;
