@@ -240,6 +240,8 @@ history_key_stays(IdemTaken *taken, TriggerData *trigdata,
 	row.left_hash = left.row_hash;
 	row.left_whole_hash = left.whole_hash;
 	idem_history_precede(binding, &row);
+	row.passed = idem_writing_reserved(binding, row.command, row.whole_hash,
+									   &row.seq, &row.at);
 	(void) idem_writing_take_key(binding, row.whole_hash, row.command);
 	row.to = history_label(new_slot, binding);
 	idem_timers_carry(binding, &left, &row);

@@ -449,7 +449,8 @@ idem_timers_close(IdemTimers *timers)
 /*
  * A row stays in its state, and gets another key.  Its timers are made from the
  * state that it is in, whichever were found: those of a note may not be there yet,
- * and one that a ticker is at ends as that of a row that is missing.
+ * and one that a ticker is at ends as that of a row that is missing.  If it has
+ * passed on since, it has those that it should under the key.
  */
 void
 idem_timers_carry(const IdemBinding *binding, const IdemHistoryRow *left,
@@ -470,7 +471,7 @@ idem_timers_carry(const IdemBinding *binding, const IdemHistoryRow *left,
 
 	if (timers == NULL)
 		return;
-	if (row->to != NULL)
+	if (row->to != NULL && !row->passed)
 	{
 		state = idem_machine_state(timers->machine, row->to, strlen(row->to));
 		nrules = idem_machine_rules(timers->machine, state, &rules);
@@ -484,8 +485,11 @@ idem_timers_carry(const IdemBinding *binding, const IdemHistoryRow *left,
 		timers_append(timers, &afters, IntervalPGetDatum(&rules[i]->after),
 					  INTERVALOID);
 	}
-	timers_leave(timers, row->whole_key, row->row_hash);
+	if (!row->passed)
+		timers_leave(timers, row->whole_key, row->row_hash);
 	idem_timers_rename(timers, row);
+	if (timers->left_keys == NULL)
+		return;
 	SPI_connect();
 	found = timers_find(timers);
 	if (events != NULL)

@@ -172,6 +172,12 @@ CALL hi_run(:'step', 'INSERT INTO @ (id) VALUES (1)');
 SELECT * FROM hi_seen();
 CALL hi_run(:'stay', 'INSERT INTO @ (id) VALUES (1)');
 SELECT * FROM hi_seen();
+CALL hi_run(:'stay', 'UPDATE @ SET s = ''b'' WHERE id = 11');
+SELECT * FROM hi_seen();
+CALL hi_run(:'stay', 'UPDATE @ SET id = 21 WHERE id = 11', 'INSERT INTO @ (id) VALUES (1)');
+SELECT * FROM hi_seen();
+CALL hi_run(:'step', 'UPDATE @ SET id = 21 WHERE id = 11', 'INSERT INTO @ (id) VALUES (11)');
+SELECT * FROM hi_seen();
 CALL hi_run(:'step', 'INSERT INTO @ (id) VALUES (1) /* undone */');
 SELECT * FROM hi_seen();
 CALL hi_run(:'step', 'INSERT INTO @ (id) VALUES (1)',
