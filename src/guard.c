@@ -42,6 +42,7 @@
 #include "access/htup_details.h"
 #include "commands/trigger.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 
@@ -119,6 +120,10 @@ guard_begin(FunctionCallInfo fcinfo)
 		if (call->taken.partition && TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) &&
 			call->taken.command != InvalidCommandId)
 			idem_writing_tells(call->taken.command);
+		/* that is how PostgreSQL runs them */
+		if (call->by_row && TRIGGER_FIRED_BEFORE(trigdata->tg_event) &&
+			InNoForceRLSOperation())
+			idem_writing_acts(call->taken.command);
 	}
 	if (call->taken.partition && TRIGGER_FIRED_BEFORE(trigdata->tg_event))
 	{

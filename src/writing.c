@@ -22,9 +22,10 @@
  * recorded, tells the list of statements; but an INSERT into a partitioned table
  * does not stand there before the first trigger after its rows fires.  So rows of
  * partitions that were inserted in this transaction are taken for unrecorded,
- * unless their command is known to have got there.  The memory of a foreign key's
- * action is gone when its triggers fire, those of the statement that it belongs
- * to: nothing is left for these.
+ * unless their command is known to have got there.  And the memory of a foreign
+ * key's action is gone when its triggers fire, those of the statement that it
+ * belongs to: rows of all commands from the first such one to the last are taken
+ * for unrecorded, at the price of a number for each that is updated again.
  *
  * A statement that nobody nests in pays nothing for that.  What a subtransaction
  * that failed since has passed does not count.
@@ -111,6 +112,8 @@ typedef struct Replaced
 	bool		continued;		/* there is one that continues another */
 	CommandId	told_first;		/* inserts that have got to their triggers */
 	CommandId	told_last;
+	CommandId	action_first;	/* foreign keys' actions, and others */
+	CommandId	action_last;
 	MemoryContextCallback callback;
 }			Replaced;
 
@@ -200,7 +203,7 @@ idem_writing_serial(MemoryContext statement, Oid relid)
 CommandId
 idem_writing_now(int depth)
 {
-	if (depth == 0 && IsLogicalWorker())
+	if ((depth == 0 && IsLogicalWorker()) || !ActiveSnapshotSet())
 		return GetCurrentCommandId(false);
 	return GetActiveSnapshot()->curcid;
 }
@@ -308,7 +311,7 @@ replaced_get(void)
 	{
 		replaced = MemoryContextAllocZero(TopTransactionContext,
 										  sizeof(Replaced));
-		replaced->told_first = InvalidCommandId;
+		replaced->told_first = replaced->action_first = InvalidCommandId;
 		replaced->callback.func = replaced_release;
 		MemoryContextRegisterResetCallback(TopTransactionContext,
 										   &replaced->callback);
@@ -353,6 +356,20 @@ idem_writing_tells(CommandId command)
 }
 
 /*
+ * That a command may be a foreign key's action, whose rows are told of after they
+ * were written.
+ */
+void
+idem_writing_acts(CommandId command)
+{
+	Replaced   *all = replaced_get();
+
+	if (all->action_first == InvalidCommandId)
+		all->action_first = command;
+	all->action_last = command;
+}
+
+/*
  * Whether the row, which this transaction wrote by that command, is of a statement
  * around this one that may not have recorded it.
  */
@@ -366,6 +383,9 @@ writing_is_unrecorded(MemoryContext statement, CommandId command,
 			!writing->done)
 			return true;
 	}
+	if (replaced != NULL && replaced->action_first <= command &&
+		command <= replaced->action_last)
+		return true;
 	return partition && (row->t_data->t_infomask & HEAP_UPDATED) == 0 &&
 		!(replaced != NULL && replaced->told_first <= command &&
 		  command <= replaced->told_last);
@@ -476,7 +496,9 @@ idem_writing_take_key(const IdemBinding *binding, int64 hash, CommandId command)
 
 	while (writing != NULL && (writing->command == command || writing->done))
 		writing = writing->outer;
-	if (writing == NULL || command == InvalidCommandId)
+	if (command == InvalidCommandId ||
+		(writing == NULL &&
+		 (replaced == NULL || replaced->action_first == InvalidCommandId)))
 		return false;
 	version = version_get(binding, InvalidCommandId, hash);
 	version->former = command;

@@ -210,6 +210,28 @@ UPDATE hi_docr SET s = 'b' WHERE s = 'a';
 SELECT * FROM hi_seen('hi_doc', 'hi_docr');
 DROP TABLE hi_doc, hi_docr;
 
+-- a foreign key's action, whose rows are told of by the statement that it belongs to
+CREATE TABLE hi_state (s text PRIMARY KEY);
+INSERT INTO hi_state VALUES ('a'), ('c');
+CREATE FUNCTION hi_next() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE format('UPDATE %I SET s = ''c'' WHERE id = $1 AND s = ''b''', TG_ARGV[0]) USING new.id + 1;
+	RETURN NULL;
+END$$;
+CREATE TRIGGER next AFTER UPDATE ON hi_r FOR EACH ROW WHEN (new.id = 1 AND new.s = 'b') EXECUTE FUNCTION hi_next('hi_r');
+CREATE TRIGGER next AFTER UPDATE ON hi_p FOR EACH ROW WHEN (new.id = 1 AND new.s = 'b') EXECUTE FUNCTION hi_next('hi_p');
+CALL hi_run('INSERT INTO @ (id) VALUES (1), (2), (3)', 'SELECT');
+ALTER TABLE hi_r ADD FOREIGN KEY (s) REFERENCES hi_state ON UPDATE CASCADE;
+ALTER TABLE hi_p ADD FOREIGN KEY (s) REFERENCES hi_state ON UPDATE CASCADE;
+UPDATE hi_state SET s = 'b' WHERE s = 'a';
+SELECT * FROM hi_seen('hi_r', 'hi_p');
+DROP TRIGGER next ON hi_r;
+DROP TRIGGER next ON hi_p;
+ALTER TABLE hi_r DROP CONSTRAINT hi_r_s_fkey;
+ALTER TABLE hi_p DROP CONSTRAINT hi_p_s_fkey;
+DROP TABLE hi_state;
+DROP FUNCTION hi_next;
+
 -- rows that are frozen when they come are nobody's, and no arrivals
 BEGIN;
 CREATE FUNCTION hi_drop() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RETURN NULL; END$$;
