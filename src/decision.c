@@ -17,6 +17,10 @@
  * sees that version again, in as many triggers or fewer: then that update is over,
  * whose command may be the same (several statements in one WITH).  If nobody
  * writes the version any more it stays until the transaction ends.
+ *
+ * States and events are the definition's that was in force when the statement
+ * began, which is held as long as the decision.  A foreign key's action begins
+ * with one of its own, and its triggers after the update may have another.
  */
 #include "postgres.h"
 
@@ -101,37 +105,35 @@ static decision_hash *decisions = NULL;
 static InnerDecision * inner = NULL;
 static int	ninner = 0;
 static int	inner_room = 0;
-static const char **events = NULL;
-static int	nevents = 0;
-static int	events_room = 0;
+static const IdemMachine **machines = NULL;
+static int	nmachines = 0;
+static int	machines_room = 0;
 
 /*
- * An event's name that stays until the transaction ends: the machine may be
- * compiled anew before.
+ * Keeps a machine until the transaction ends: one that is compiled anew has
+ * others of its own.
  */
-const char *
-idem_decision_event(const char *event)
+void
+idem_decision_hold(const IdemMachine *machine)
 {
-	if (event == NULL)
-		return NULL;
-	for (int i = nevents - 1; i >= 0; i--)
+	for (int i = nmachines - 1; i >= 0; i--)
 	{
-		if (strcmp(events[i], event) == 0)
-			return events[i];
+		if (machines[i] == machine)
+			return;
 	}
-	if (nevents == events_room)
+	if (nmachines == machines_room)
 	{
-		int			room = Max(8, 2 * events_room);
+		int			room = Max(8, 2 * machines_room);
 
-		if (events == NULL)
-			events = MemoryContextAlloc(TopTransactionContext,
-										room * sizeof(char *));
+		if (machines == NULL)
+			machines = MemoryContextAlloc(TopTransactionContext,
+										  room * sizeof(IdemMachine *));
 		else
-			events = repalloc(events, room * sizeof(char *));
-		events_room = room;
+			machines = repalloc(machines, room * sizeof(IdemMachine *));
+		machines_room = room;
 	}
-	events[nevents] = MemoryContextStrdup(TopTransactionContext, event);
-	return events[nevents++];
+	idem_machine_hold(machine, TopTransactionContext);
+	machines[nmachines++] = machine;
 }
 
 static void
@@ -208,17 +210,15 @@ idem_decision_keep(Oid trigger, ItemPointer tid, CommandId command, int depth,
 	Kept	   *kept = palloc0(sizeof(Kept));
 	bool		found;
 
+	idem_decision_hold(decision->machine);
 	kept->command = command;
 	kept->depth = depth;
 	/* what is replicated is written by the command that is the next one then */
 	if (depth == 1 && IsLogicalWorker())
 		kept->command = InvalidCommandId;
-	kept->decision.to = decision->to;
-	kept->decision.named = decision->named;
-	kept->decision.stays = decision->stays;
-	kept->decision.event = idem_decision_event(decision->event);
-	if (decision->image != NULL)
-		kept->decision.image = heap_copytuple(decision->image);
+	kept->decision = *decision;
+	kept->decision.image = decision->image != NULL ?
+		heap_copytuple(decision->image) : NULL;
 	if (decisions == NULL)
 		decisions = decision_create(TopTransactionContext, 64, NULL);
 	else if (decisions->members == 0)
@@ -292,9 +292,9 @@ decision_transaction_ends(XactEvent event, void *arg)
 		inner = NULL;
 		ninner = 0;
 		inner_room = 0;
-		events = NULL;
-		nevents = 0;
-		events_room = 0;
+		machines = NULL;
+		nmachines = 0;
+		machines_room = 0;
 	}
 }
 

@@ -8,14 +8,18 @@
 #include "access/htup.h"
 #include "storage/itemptr.h"
 
+#include "machine_cache.h"
+
 typedef struct IdemDecision
 {
+	const IdemMachine *machine; /* whose states and event these are */
 	int			from;			/* state */
 	int			to;
 	const char *event;			/* NULL: it passed without a rule */
 	bool		named;			/* the write named the column */
-	bool		stays;			/* in its state: there is nothing but the
-								 * image */
+	bool		told;			/* it would have been refused, and was
+								 * reported */
+	bool		stays;			/* in its state */
 	HeapTuple	image;			/* the new row as it was decided on, or NULL */
 }			IdemDecision;
 
@@ -25,6 +29,6 @@ extern void idem_decision_keep(Oid trigger, ItemPointer tid, CommandId command,
 							   int depth, const IdemDecision * decision);
 extern bool idem_decision_take(Oid trigger, ItemPointer tid, CommandId command,
 							   IdemDecision * decision);
-extern const char *idem_decision_event(const char *event);
+extern void idem_decision_hold(const IdemMachine *machine);
 
 #endif							/* IDEM_DECISION_H */

@@ -285,7 +285,7 @@ idem_fire_write(IdemFire *fire, Datum *id, const IdemFireRow *row,
 				IdemFireVerdict *verdict)
 {
 	IdemIntent	intent = {
-		.machine = fire->machine->name,
+		.machine = fire->machine,
 		.column = NameStr(fire->binding->column_name),
 		.event = fire->event,
 		.timed_since = fire->timed_since,

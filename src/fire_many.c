@@ -356,7 +356,7 @@ many_write(Many *many, int *which, int n)
 	IdemFire   *fire = &many->fire;
 	IdemTarget *target = fire->target;
 	IdemIntent	intent = {
-		.machine = fire->machine->name,
+		.machine = fire->machine,
 		.column = NameStr(fire->binding->column_name),
 		.event = fire->event,
 		.key = fire->key,

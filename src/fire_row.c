@@ -134,7 +134,7 @@ fire_leaf(IdemFire *fire, Oid relid)
 	leaf->rel = table_open(relid, NoLock);
 	table = idem_table_get(leaf->rel, fire->context_of);
 	binding = idem_table_binding(table, fire->binding->tag);
-	leaf->judge = idem_judge_begin(leaf->rel, table, binding,
+	leaf->judge = idem_judge_begin(leaf->rel, table, binding, fire->machine,
 								   fire->context_of);
 	leaf->judge->timed_since = fire->timed_since;
 	leaf->slot = table_slot_create(leaf->rel, NULL);

@@ -34,8 +34,8 @@
  * from.
  *
  * The first call of a statement for a relation sets up a judge (judge.c) in
- * fn_extra, and takes in invalidations first.  It lives as long as the
- * statement, whose definition of the machine is therefore one and the same.
+ * fn_extra.  It lives as long as the statement, whose definition of the machine
+ * is one and the same in all of its triggers (statement.c).
  */
 #include "postgres.h"
 
@@ -50,6 +50,7 @@
 #include "errors.h"
 #include "guard.h"
 #include "guard_call.h"
+#include "statement.h"
 #include "writing.h"
 
 PG_FUNCTION_INFO_V1(idem_guard);
@@ -63,6 +64,8 @@ guard_begin(FunctionCallInfo fcinfo)
 	TriggerData *trigdata = (TriggerData *) fcinfo->context;
 	MemoryContext holder = fcinfo->flinfo->fn_mcxt;
 	Relation	rel = trigdata->tg_relation;
+	int			depth = idem_taken_depth() - 1;
+	const IdemMachine *machine;
 	IdemTable  *table;
 	IdemBinding *binding;
 	IdemGuardCall *call;
@@ -83,15 +86,20 @@ guard_begin(FunctionCallInfo fcinfo)
 				 errhint("Detach it from the partitioned table, which is bound to a machine."),
 				 errtable(rel),
 				 errhidestmt(true)));
-	idem_machine_accept();
+	/* first: the table's entry may be rebuilt by what this takes in */
+	machine = idem_statement_machine(holder, depth,
+									 TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) &&
+									 !rel->rd_rel->relispartition,
+									 trigdata->tg_trigger->tgargs[IDEM_ARG_MACHINE],
+									 false);
 	table = idem_table_get(rel, holder);
 	binding = idem_table_binding(table,
 								 trigdata->tg_trigger->tgargs[IDEM_ARG_TAG]);
 
 	call = MemoryContextAllocZero(holder, sizeof(IdemGuardCall));
-	call->judge = idem_judge_begin(rel, table, binding, holder);
+	call->judge = idem_judge_begin(rel, table, binding, machine, holder);
 	call->fired_at = RelationGetRelid(rel);
-	call->depth = idem_taken_depth();
+	call->depth = depth + 1;
 	call->by_row = binding->rowwise;
 	call->taken.holder = holder;
 	call->taken.statement = holder;
@@ -99,7 +107,7 @@ guard_begin(FunctionCallInfo fcinfo)
 		binding->root != call->judge->relid;
 	call->taken.command = call->taken.replaced = InvalidCommandId;
 	if (TRIGGER_FIRED_BEFORE(trigdata->tg_event))
-		call->taken.command = idem_writing_now(call->depth - 1);
+		call->taken.command = idem_writing_now(depth);
 	else if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event))
 		call->taken.command = idem_writing_command(trigdata->tg_trigtuple);
 	if (binding->history && TRIGGER_FIRED_FOR_ROW(trigdata->tg_event) &&
@@ -109,9 +117,9 @@ guard_begin(FunctionCallInfo fcinfo)
 		if (TRIGGER_FIRED_BY_INSERT(trigdata->tg_event) &&
 			!rel->rd_rel->relispartition)
 			call->taken.statement = idem_writing_statement(holder, call->fired_at,
-														   call->depth - 1);
+														   depth);
 		call->by_row = idem_writing_by_row(call->taken.statement,
-										   call->fired_at, call->depth - 1,
+										   call->fired_at, depth,
 										   call->taken.command,
 										   binding->rowwise);
 		call->records = idem_trigger_fires_now(binding->history_enabled);
@@ -162,6 +170,7 @@ guard_before_update(IdemGuardCall * call, TriggerData *trigdata)
 	const IdemIntent *intent;
 	bool		moves_on;
 
+	decision.told = false;
 	moves_on = idem_guard_decide(call, &old_tuple->t_self, trigdata->tg_trigslot,
 								 trigdata->tg_newslot,
 								 bms_is_member(binding->column - FirstLowInvalidHeapAttributeNumber,
@@ -178,10 +187,12 @@ guard_before_update(IdemGuardCall * call, TriggerData *trigdata)
 	{
 		bool		leaves = idem_guard_leaves(call, trigdata);
 
-		if (moves_on || leaves)
+		if (moves_on || leaves || (decision.told && binding->overruled))
 		{
+			decision.machine = call->judge->machine;
 			decision.stays = !moves_on;
-			decision.image = binding->overruled || leaves ?
+			/* what is no state has no index to know it by */
+			decision.image = binding->overruled || leaves || decision.to < 0 ?
 				trigdata->tg_newtuple : NULL;
 			idem_decision_keep(binding->trigger, &old_tuple->t_self,
 							   call->taken.command, call->depth, &decision);
@@ -193,9 +204,13 @@ guard_before_update(IdemGuardCall * call, TriggerData *trigdata)
 	else
 	{
 		if (binding->overruled)
+		{
+			decision.machine = call->judge->machine;
+			decision.stays = !moves_on;
+			decision.image = moves_on ? trigdata->tg_newtuple : NULL;
 			idem_guard_proof_note(call, trigdata->tg_relation,
-								  &old_tuple->t_self,
-								  moves_on ? &decision : NULL, trigdata->tg_newtuple);
+								  &old_tuple->t_self, &decision);
+		}
 		if (moves_on && call->records && idem_taken_step != NULL)
 		{
 			idem_taken_step(&call->taken, trigdata, binding,
@@ -227,9 +242,7 @@ guard_after_update(IdemGuardCall * call, TriggerData *trigdata)
 	call->taken.replaced = idem_writing_command(old_tuple);
 	kept = idem_decision_take(binding->trigger, &old_tuple->t_self,
 							  call->taken.command, &decided);
-	if (kept && decided.stays)
-		kept = false;
-	if (!kept && !binding->overruled)
+	if ((!kept || decided.stays) && !binding->overruled)
 	{
 		Datum		value;
 		bool		isnull;

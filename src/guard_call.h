@@ -30,7 +30,6 @@ typedef struct IdemGuardCall
 	bool		records;		/* else the history's trigger would not fire */
 	IdemTaken	taken;
 	Oid			fired_at;		/* where an event names the row */
-	int			warnings;
 	IdemGuardSeen seen[2];		/* the last two that were different */
 	int			seen_last;		/* of these */
 	Bitmapset  *leave_columns;	/* by which a row is in its partition, or is
@@ -65,8 +64,7 @@ extern void idem_guard_proof_init(void);
 extern bool idem_guard_proof_is_due(void);
 extern void idem_guard_proof_note(IdemGuardCall * call, Relation rel,
 								  ItemPointer tid,
-								  const IdemDecision * decision,
-								  HeapTuple new_tuple);
+								  const IdemDecision * decision);
 extern void idem_guard_proof_of_statement(IdemGuardCall * call, Relation rel);
 
 /* guard_move.c */

@@ -2,7 +2,8 @@
  * guard_decide.c
  *	  The guard's decisions: whether a write of a row may be.
  *
- * In mode observe what would be refused is a warning, and the write passes.
+ * In mode observe what would be refused is a warning, and the write passes; once
+ * for each write, also where it is decided on before and after it.
  */
 #include "postgres.h"
 
@@ -14,9 +15,10 @@
 #include "errors.h"
 #include "guard_call.h"
 #include "machine.h"
+#include "statement.h"
 #include "stats.h"
 
-/* so many rows are warned of per statement and trigger in observe mode */
+/* so many rows are warned of per statement in observe mode */
 #define MAX_WARNINGS	10
 
 /*
@@ -113,7 +115,8 @@ guard_elevel(IdemGuardCall * call)
 {
 	if (!call->judge->binding->observe)
 		return ERROR;
-	return ++call->warnings <= MAX_WARNINGS ? WARNING : DEBUG1;
+	return idem_statement_warning(call->judge->holder) <= MAX_WARNINGS ?
+		WARNING : DEBUG1;
 }
 
 static int
@@ -203,8 +206,23 @@ guard_refuse_insert(IdemGuardCall * call, const char *label)
 }
 
 /*
+ * An update that may not be, unless it was reported before.
+ */
+static void
+guard_refuse(IdemGuardCall * call, IdemDecision * decision,
+			 IdemJudgement verdict, const char *from, const char *to,
+			 const IdemIntent *intent, const IdemRule *rule)
+{
+	if (decision->told)
+		return;
+	decision->told = true;
+	idem_judge_report(call->judge, guard_elevel(call), verdict, from, to,
+					  intent != NULL ? intent->event : NULL, rule);
+}
+
+/*
  * Decides on an update of a row; an ERROR if it may not be.  False if the row
- * does not move.
+ * does not move.  "told" is the caller's: the write was reported on before.
  */
 bool
 idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slot,
@@ -245,8 +263,8 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 		{
 			if (idem_judge_is_exempt(judge))
 				return false;
-			idem_judge_report(judge, guard_elevel(call), IDEM_JUDGE_FROZEN,
-							  state->name, state->name, NULL, NULL);
+			guard_refuse(call, decision, IDEM_JUDGE_FROZEN, state->name,
+						 state->name, NULL, NULL);
 			return false;
 		}
 		if (state->self == IDEM_SELF_NOOP || !named)
@@ -257,8 +275,8 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 									NameStr(binding->column_name));
 		if (state->self == IDEM_SELF_DENY)
 		{
-			idem_judge_report(judge, guard_elevel(call), IDEM_JUDGE_ILLEGAL,
-							  state->name, state->name, NULL, NULL);
+			guard_refuse(call, decision, IDEM_JUDGE_ILLEGAL, state->name,
+						 state->name, NULL, NULL);
 			return false;
 		}
 		if (binding->events_only && *intent == NULL)
@@ -289,8 +307,12 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 	if (!same && binding->events_only && *intent == NULL &&
 		!(from >= 0 && machine->states[from].frozen))
 	{
-		int			elevel = guard_elevel(call);
+		int			elevel;
 
+		if (decision->told)
+			return true;
+		decision->told = true;
+		elevel = guard_elevel(call);
 		guard_count(call, IDEM_COUNT_FORBIDDEN,
 					idem_guard_label(call, old_value, old_null),
 					idem_guard_label(call, new_value, new_null));
@@ -327,10 +349,10 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 	if (verdict == IDEM_JUDGE_PASS)
 		decision->event = rule->event;
 	else if (verdict != IDEM_JUDGE_SAME)
-		idem_judge_report(judge, guard_elevel(call), verdict,
-						  idem_guard_label(call, old_value, old_null),
-						  idem_guard_label(call, new_value, new_null),
-						  *intent != NULL ? (*intent)->event : NULL, rule);
+		guard_refuse(call, decision, verdict,
+					 idem_guard_label(call, old_value, old_null),
+					 idem_guard_label(call, new_value, new_null), *intent,
+					 rule);
 	return true;
 }
 
@@ -366,6 +388,26 @@ guard_same_row(HeapTuple a, TupleTableSlot *slot)
 }
 
 /*
+ * Whether a row is what was decided on.
+ */
+static bool
+guard_is_decided(IdemGuardCall * call, const IdemDecision * kept,
+				 TupleTableSlot *slot)
+{
+	Datum		value;
+	bool		isnull;
+	int			state;
+
+	if (kept->image != NULL)
+		return guard_same_row(kept->image, slot);
+	state = idem_guard_state(call, slot, &value, &isnull);
+	if (kept->machine == call->judge->machine)
+		return state == kept->to;
+	return !isnull && strcmp(kept->machine->states[kept->to].name,
+							 idem_guard_label(call, value, false)) == 0;
+}
+
+/*
  * The event by which a row has moved from what it was to what it is, as it was
  * decided before the update, or anew if it is another row now.  False if it
  * has not moved.
@@ -375,22 +417,15 @@ idem_guard_prove(IdemGuardCall * call, ItemPointer tid, const IdemDecision * kep
 				 TupleTableSlot *old_slot, TupleTableSlot *new_slot,
 				 IdemDecision * decision, const IdemIntent **intent)
 {
-	if (kept != NULL)
+	if (kept != NULL && !kept->stays && guard_is_decided(call, kept, new_slot))
 	{
-		Datum		value;
-		bool		isnull;
-
-		if (idem_guard_state(call, new_slot, &value, &isnull) == kept->to &&
-			(kept->image == NULL || guard_same_row(kept->image, new_slot)) &&
-			kept->to >= 0)
-		{
-			*decision = *kept;
-			*intent = idem_taken_intent(call->fired_at, tid,
-										call->judge->machine->name,
-										NameStr(call->judge->binding->column_name));
-			return true;
-		}
+		*decision = *kept;
+		*intent = idem_taken_intent(call->fired_at, tid,
+									call->judge->machine->name,
+									NameStr(call->judge->binding->column_name));
+		return true;
 	}
+	decision->told = kept != NULL && kept->told;
 	return idem_guard_decide(call, tid, old_slot, new_slot,
 							 kept != NULL && kept->named, decision, intent);
 }

@@ -275,8 +275,7 @@ move_arrive(IdemGuardCall * call, TriggerData *trigdata, GuardMove *move)
 	/* whoever fires named the row where it was */
 	call->fired_at = move->relid;
 	call->taken.replaced = idem_writing_command(move->row);
-	moves_on = idem_guard_prove(call, &tid,
-								move->kept && !kept.stays ? &kept : NULL, old_slot,
+	moves_on = idem_guard_prove(call, &tid, move->kept ? &kept : NULL, old_slot,
 								trigdata->tg_trigslot, &decision, &intent);
 	call->fired_at = call->judge->relid;
 	if (!moves_on)

@@ -40,8 +40,7 @@ typedef struct ProofNote
 	int			security;		/* the context that it wrote in */
 	Oid			filenode;
 	ItemPointerData tid;		/* of the old row */
-	bool		decided;		/* else the row stayed in its state */
-	IdemDecision decision;
+	IdemDecision decision;		/* its image in TopTransactionContext */
 }			ProofNote;
 
 /* in TopTransactionContext */
@@ -63,7 +62,7 @@ idem_guard_proof_is_due(void)
  */
 void
 idem_guard_proof_note(IdemGuardCall * call, Relation rel, ItemPointer tid,
-					  const IdemDecision * decision, HeapTuple new_tuple)
+					  const IdemDecision * decision)
 {
 	ProofNote  *note;
 
@@ -87,14 +86,13 @@ idem_guard_proof_note(IdemGuardCall * call, Relation rel, ItemPointer tid,
 	GetUserIdAndSecContext(&note->writer, &note->security);
 	note->filenode = rel->rd_rel->relfilenode;
 	note->tid = *tid;
-	if (decision != NULL)
+	idem_decision_hold(decision->machine);
+	note->decision = *decision;
+	if (decision->image != NULL)
 	{
 		MemoryContext former = MemoryContextSwitchTo(TopTransactionContext);
 
-		note->decided = true;
-		note->decision.to = decision->to;
-		note->decision.named = decision->named;
-		note->decision.image = heap_copytuple(new_tuple);
+		note->decision.image = heap_copytuple(decision->image);
 		MemoryContextSwitchTo(former);
 	}
 	nnotes++;
@@ -128,9 +126,8 @@ proof_of_note(Relation rel, IdemGuardCall * call, ProofNote * note)
 			IdemDecision decision;
 			const IdemIntent *intent;
 
-			(void) idem_guard_prove(call, &tid,
-									note->decided ? &note->decision : NULL,
-									old_slot, new_slot, &decision, &intent);
+			(void) idem_guard_prove(call, &tid, &note->decision, old_slot,
+									new_slot, &decision, &intent);
 		}
 	}
 	ExecDropSingleTupleTableSlot(old_slot);
@@ -170,7 +167,7 @@ idem_guard_proof_of_statement(IdemGuardCall * call, Relation rel)
 		if (i < n && notes[i].relid == relid && notes[i].depth == call->depth &&
 			strcmp(notes[i].tag, tag) == 0)
 		{
-			if (notes[i].decided)
+			if (notes[i].decision.image != NULL)
 				heap_freetuple(notes[i].decision.image);
 			continue;
 		}
@@ -211,6 +208,8 @@ proof_of_rest(void)
 				continue;
 			memset(&call, 0, sizeof(call));
 			call.judge = idem_judge_begin(rel, table, &table->bindings[j],
+										  idem_machine_get(table->bindings[j].machine,
+														   false, context),
 										  context);
 			call.fired_at = RelationGetRelid(rel);
 			note = notes[i];
@@ -275,7 +274,7 @@ proof_subtransaction_ends(SubXactEvent event, SubTransactionId mine,
 	{
 		for (int i = first; i < nnotes; i++)
 		{
-			if (notes[i].decided)
+			if (notes[i].decision.image != NULL)
 				heap_freetuple(notes[i].decision.image);
 		}
 		nnotes = first;

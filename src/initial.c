@@ -29,6 +29,8 @@
 
 #include "binding.h"
 #include "machine_cache.h"
+#include "statement.h"
+#include "taken.h"
 
 PG_FUNCTION_INFO_V1(idem_not_initial);
 PG_FUNCTION_INFO_V1(idem_not_initial_support);
@@ -146,7 +148,6 @@ initial_simplify(FuncExpr *call)
 	List	   *differs = NIL;
 	const IdemMachine *machine;
 	NullTest   *is_null;
-	MemoryContext context;
 
 	if (!IsA(name, Const) || ((Const *) name)->constisnull ||
 		((Const *) name)->consttype != TEXTOID)
@@ -157,19 +158,14 @@ initial_simplify(FuncExpr *call)
 		return makeBoolConst(true, false);
 	compared = kind == IDEM_STATE_TEXT ? TEXTOID : type;
 
-	/* the statement must not begin with a definition of long ago */
-	idem_machine_accept();
-
-	context = AllocSetContextCreate(CurrentMemoryContext, "idem_not_initial",
-									ALLOCSET_SMALL_SIZES);
-	machine = idem_machine_get(TextDatumGetCString(((Const *) name)->constvalue),
-							   true, context);
+	/* the executor prepares the clause in the statement's memory */
+	machine = idem_statement_machine(CurrentMemoryContext, idem_taken_depth(),
+									 false,
+									 TextDatumGetCString(((Const *) name)->constvalue),
+									 true);
+	/* the trigger says so */
 	if (machine == NULL)
-	{
-		/* the trigger says so */
-		MemoryContextDelete(context);
 		return makeBoolConst(true, false);
-	}
 
 	if (exprType((Node *) value) != compared)
 		value = (Expr *) makeRelabelType(value, compared, -1,
@@ -191,8 +187,6 @@ initial_simplify(FuncExpr *call)
 											OidIsValid(get_typcollation(compared)) ?
 											C_COLLATION_OID : InvalidOid));
 	}
-	MemoryContextDelete(context);
-
 	if (differs == NIL)
 		return makeBoolConst(true, false);
 	is_null = makeNode(NullTest);

@@ -370,12 +370,12 @@ judge_plan(Relation rel, IdemJudge *judge, GuardContext *context)
 }
 
 /*
- * Starts judging: pins table and machine until "holder" is reset.  "table"
- * and "binding" are from idem_table_get() with the same holder.
+ * Starts judging, until "holder" is reset.  "table" and "binding" are from
+ * idem_table_get(), and the machine is the binding's, all of the same holder.
  */
 IdemJudge *
 idem_judge_begin(Relation rel, IdemTable *table, IdemBinding *binding,
-				 MemoryContext holder)
+				 const IdemMachine *machine, MemoryContext holder)
 {
 	IdemJudge  *judge = MemoryContextAllocZero(holder, sizeof(IdemJudge));
 	Form_pg_attribute column = TupleDescAttr(RelationGetDescr(rel),
@@ -395,7 +395,7 @@ idem_judge_begin(Relation rel, IdemTable *table, IdemBinding *binding,
 	judge->relid = RelationGetRelid(rel);
 	judge->table = table;
 	judge->binding = binding;
-	judge->machine = idem_machine_get(binding->machine, false, holder);
+	judge->machine = machine;
 	judge->holder = holder;
 	judge->guards = MemoryContextAllocZero(holder,
 										   Max(judge->machine->nrules, 1) *

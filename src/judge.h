@@ -50,7 +50,9 @@ typedef struct IdemJudge
 } IdemJudge;
 
 extern IdemJudge *idem_judge_begin(Relation rel, IdemTable *table,
-								   IdemBinding *binding, MemoryContext holder);
+								   IdemBinding *binding,
+								   const IdemMachine *machine,
+								   MemoryContext holder);
 extern bool idem_judge_is_exempt(IdemJudge *judge);
 extern IdemJudgement idem_judge_slots(IdemJudge *judge, TupleTableSlot *old_slot,
 									  TupleTableSlot *new_slot, int from, int to,

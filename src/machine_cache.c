@@ -51,7 +51,7 @@ typedef char MachineName[MAX_MACHINE_NAME + 1];
 
 typedef struct MachineKept
 {
-	IdemMachine machine;
+	IdemMachine machine;		/* first: idem_machine_hold() */
 	IdemPinned	pinned;
 } MachineKept;
 
@@ -75,10 +75,19 @@ idem_machine_accept(void)
 	AcceptInvalidationMessages();
 }
 
+/*
+ * Keeps a machine that somebody holds until "holder" is reset, too.
+ */
+void
+idem_machine_hold(const IdemMachine *machine, MemoryContext holder)
+{
+	idem_pin_hold(&((MachineKept *) machine)->pinned, holder);
+}
+
 static const IdemMachine *
 machine_hold(MachineKept *kept, MemoryContext holder)
 {
-	idem_pin_hold(&kept->pinned, holder);
+	idem_machine_hold(&kept->machine, holder);
 	return &kept->machine;
 }
 

@@ -65,6 +65,7 @@ typedef struct IdemMachine
 extern void idem_machine_accept(void);
 extern const IdemMachine *idem_machine_get(const char *name, bool missing_ok,
 										   MemoryContext holder);
+extern void idem_machine_hold(const IdemMachine *machine, MemoryContext holder);
 extern int	idem_machine_state(const IdemMachine *machine,
 							   const char *label, int length);
 extern int	idem_machine_number(const IdemMachine *machine, int64 number);

@@ -54,6 +54,17 @@ idem_taken_end(IdemIntent *intent)
 }
 
 /*
+ * The machine of that name as whoever fires has it, in his own statement, which
+ * runs in so many triggers; else NULL.
+ */
+const IdemMachine *
+idem_taken_machine(int depth, const char *name)
+{
+	return intents != NULL && intents->depth == depth &&
+		strcmp(intents->machine->name, name) == 0 ? intents->machine : NULL;
+}
+
+/*
  * The intent to move this very row version, in a trigger of the statement that
  * does so; else NULL.
  */
@@ -64,7 +75,7 @@ idem_taken_intent(Oid relid, ItemPointer tid, const char *machine,
 	IdemIntent *intent = intents;
 
 	if (intent == NULL || idem_taken_depth() != intent->depth + 1 ||
-		strcmp(intent->machine, machine) != 0 ||
+		strcmp(intent->machine->name, machine) != 0 ||
 		(intent->column != NULL && strcmp(intent->column, column) != 0))
 		return NULL;
 	if (intent->covers != NULL)

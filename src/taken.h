@@ -19,7 +19,7 @@
  */
 typedef struct IdemIntent
 {
-	const char *machine;
+	const IdemMachine *machine;
 	const char *column;			/* NULL: every column of that machine */
 	const char *event;
 	const TimestampTz *timed_since; /* as in judge.h */
@@ -82,6 +82,7 @@ typedef void (*IdemTakenAgain) (IdemTaken *taken, TriggerData *trigdata,
 extern IdemTakenAgain idem_taken_again;
 
 extern int	idem_taken_depth(void);
+extern const IdemMachine *idem_taken_machine(int depth, const char *name);
 extern void idem_taken_begin(IdemIntent *intent);
 extern void idem_taken_end(IdemIntent *intent);
 extern const IdemIntent *idem_taken_intent(Oid relid, ItemPointer tid,
