@@ -110,13 +110,14 @@ idem_attach_execute(const char *statement)
 }
 
 /*
- * Keeps the machine's definition as it is until the transaction ends.
+ * Keeps the machine's definition as it is until the transaction ends.  Returns
+ * its owner, if there is such a role.
  */
-static void
+static Oid
 attach_lock_machine(const char *machine)
 {
 	static const char statement[] =
-	"SELECT FROM idem.machine WHERE name OPERATOR(pg_catalog.=) $1 FOR SHARE";
+	"SELECT owner FROM idem.machine WHERE name OPERATOR(pg_catalog.=) $1 FOR SHARE";
 	Oid			types[] = {TEXTOID};
 	Datum		values[] = {CStringGetTextDatum(machine)};
 	IdemIdentity saved;
@@ -129,6 +130,29 @@ attach_lock_machine(const char *machine)
 							 InvalidSnapshot, false, false, 0) < 0)
 		elog(ERROR, "could not execute: %s", statement);
 	idem_catalog_restore(&saved);
+	return SPI_processed == 0 ? InvalidOid :
+		get_role_oid(SPI_getvalue(SPI_tuptable->vals[0],
+								  SPI_tuptable->tupdesc, 1), true);
+}
+
+/*
+ * Guards run as whoever writes the table, as a trigger's function does.
+ */
+static void
+attach_warn_of_owner(const Attachment *attachment, Oid owner)
+{
+	char	   *name;
+
+	if (!OidIsValid(owner) ||
+		pg_class_aclcheck(attachment->relid, owner, ACL_TRIGGER) == ACLCHECK_OK)
+		return;
+	name = GetUserNameFromId(owner, false);
+	ereport(WARNING,
+			(errmsg("machine \"%s\" belongs to \"%s\", who may not make triggers on table \"%s\"",
+					attachment->machine, name,
+					get_rel_name(attachment->relid)),
+			 errdetail("Its owner can change its guards, which run as whoever writes the table."),
+			 errhint("Attach only machines of roles that you would grant TRIGGER on the table.")));
 }
 
 /*
@@ -470,6 +494,7 @@ idem_attach(PG_FUNCTION_ARGS)
 	static const char *const modes[] = {"enforce", "observe", NULL};
 	Attachment	attachment;
 	const IdemMachine *machine;
+	Oid			owner;
 	ListCell   *lc;
 
 	idem_attach_require(fcinfo, 0, "machine");
@@ -513,7 +538,7 @@ idem_attach(PG_FUNCTION_ARGS)
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	idem_attach_check_owner(attachment.relid);
-	attach_lock_machine(attachment.machine);
+	owner = attach_lock_machine(attachment.machine);
 	attach_lock_tables(&attachment);
 	idem_machine_accept();
 	machine = idem_machine_get(attachment.machine, false,
@@ -534,6 +559,7 @@ idem_attach(PG_FUNCTION_ARGS)
 	if (machine->timed)
 		idem_timers_expect_of(attachment.relid, attachment.machine,
 							  attachment.tag, true);
+	attach_warn_of_owner(&attachment, owner);
 	idem_trigger_warn_of_owners(attachment.relid);
 	SPI_finish();
 	PG_RETURN_BOOL(true);
