@@ -224,4 +224,11 @@ idem_compat_init_result_table(EState *estate, Relation rel, AclMode privileges,
 #endif
 }
 
+/* before 18 what a setting forbids costs ten billion more; since, it is counted */
+#if PG_VERSION_NUM < 180000
+#define IDEM_PLAN_IS_FORCED(plan)	((plan)->total_cost >= 1.0e10)
+#else
+#define IDEM_PLAN_IS_FORCED(plan)	((plan)->disabled_nodes > 0)
+#endif
+
 #endif							/* IDEM_COMPAT_H */

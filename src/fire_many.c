@@ -230,28 +230,48 @@ many_bind(Many *many, int *which, int n, Datum *args, Oid *types,
 }
 
 /*
- * The keys of t and k are equal.  For few rows in a way that is of use for the
- * index alone (idem_sql_plan_by_index), so that these go through k in its order.
+ * "HEAD the keys of t and k are equal TAIL".  For few rows in a way that is of use
+ * for the index alone (idem_sql_plan_by_index), so that these go through k in its
+ * order.
  */
-static void
-many_join(const Many *many, StringInfo buf)
+static char *
+many_text(const Many *many, const char *head, const char *tail)
 {
 	const IdemTarget *target = many->fire.target;
+	StringInfoData text;
 
+	initStringInfo(&text);
+	appendStringInfoString(&text, head);
 	for (int i = 0; i < target->nkeys; i++)
-		appendStringInfo(buf, many->few ?
+		appendStringInfo(&text, many->few ?
 						 "%s%s %s ANY (ARRAY[k.k%d])" : "%s%s %s k.k%d",
 						 i > 0 ? " AND " : "", target->operands[i],
 						 target->operators[i], i + 1);
+	appendStringInfoString(&text, tail);
+	return text.data;
 }
 
+/*
+ * Runs such a statement.  Few rows are many where no index serves: whatever reads
+ * the table should do it once.
+ */
 static void
-many_execute(Many *many, const char *statement, int nargs, Oid *types,
-			 Datum *args)
+many_execute(Many *many, const char *head, const char *tail, int nargs,
+			 Oid *types, Datum *args)
 {
-	idem_target_run(idem_target_plan_rows(many->fire.target, statement, nargs,
-										  types, many->few),
-					args, NULL);
+	IdemTarget *target = many->fire.target;
+	SPIPlanPtr	plan = NULL;
+
+	if (many->few)
+	{
+		plan = idem_target_plan_few(target, many_text(many, head, tail), nargs,
+									types);
+		many->few = plan != NULL;
+	}
+	if (plan == NULL)
+		plan = idem_target_plan_rows(target, many_text(many, head, tail),
+									 nargs, types);
+	idem_target_run(plan, args, NULL);
 }
 
 /*
@@ -289,6 +309,7 @@ many_lock(Many *many)
 	Oid			types[IDEM_TARGET_MAXKEYS + 1];
 	int			nargs;
 	StringInfoData query;
+	StringInfoData tail;
 	StringInfoData from;
 	SPITupleTable *table;
 
@@ -309,19 +330,19 @@ many_lock(Many *many)
 	idem_fire_columns(fire, &query);
 	appendStringInfo(&query, " FROM %s JOIN %s%s AS t ON ", from.data,
 					 target->only ? "ONLY " : "", target->name);
-	many_join(many, &query);
 	/* by something that no index has, which might be read from end to end */
-	appendStringInfoString(&query, " ORDER BY ");
+	initStringInfo(&tail);
+	appendStringInfoString(&tail, " ORDER BY ");
 	for (int i = 0; i < target->nkeys; i++)
 	{
 		const char *column = quote_identifier(target->columns[i]);
 
-		appendStringInfo(&query, "%sCOALESCE(t.%s, t.%s)", i > 0 ? ", " : "",
+		appendStringInfo(&tail, "%sCOALESCE(t.%s, t.%s)", i > 0 ? ", " : "",
 						 column, column);
 	}
-	appendStringInfo(&query, " FOR %sUPDATE OF t",
+	appendStringInfo(&tail, " FOR %sUPDATE OF t",
 					 fire->moves ? "" : "NO KEY ");
-	many_execute(many, query.data, nargs, types, args);
+	many_execute(many, query.data, tail.data, nargs, types, args);
 
 	table = SPI_tuptable;
 	for (uint64 i = 0; i < SPI_processed; i++)
@@ -392,13 +413,13 @@ many_write(Many *many, int *which, int n)
 	appendStringInfo(&query, "UPDATE %s%s AS t %s FROM %s WHERE ",
 					 target->only ? "ONLY " : "", target->name, set.data,
 					 from.data);
-	many_join(many, &query);
-	appendStringInfo(&query, " RETURNING k.n, %s", returning.data);
 
 	idem_taken_begin(&intent);
 	PG_TRY();
 	{
-		many_execute(many, query.data, nargs, types, args);
+		many_execute(many, query.data,
+					 psprintf(" RETURNING k.n, %s", returning.data), nargs,
+					 types, args);
 	}
 	PG_FINALLY();
 	{

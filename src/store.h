@@ -126,7 +126,7 @@ extern struct _SPI_plan *idem_sql_keep_plan(const char *statement, int nparams,
 extern struct _SPI_plan *idem_sql_keep_generic_plan(const char *statement,
 													int nparams,
 													const Oid *types);
-extern void idem_sql_plan_by_index(struct _SPI_plan *plan);
+extern bool idem_sql_plan_by_index(struct _SPI_plan *plan);
 extern int	idem_sql_execute_by_index(struct _SPI_plan *plan, Datum *values,
 									  Snapshot snapshot);
 extern bool idem_sql_read(IdemStore *store, text *scope, text *key,

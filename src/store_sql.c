@@ -25,6 +25,7 @@
 #include "executor/spi.h"
 #include "jit/jit.h"
 #include "miscadmin.h"
+#include "nodes/plannodes.h"
 #include "optimizer/cost.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
@@ -35,6 +36,7 @@
 #include "utils/timestamp.h"
 
 #include "catalog.h"
+#include "compat.h"
 #include "store.h"
 
 #define ALL_COLUMNS \
@@ -117,7 +119,7 @@ typedef struct SqlPlanning
 	bool		nestloop;
 	bool		jit;
 	int			mode;
-}			SqlPlanning;
+} SqlPlanning;
 
 /*
  * A plan that goes with SPI_finish(), made while connected to SPI.
@@ -164,7 +166,7 @@ idem_sql_keep_generic_plan(const char *statement, int nparams,
 }
 
 static void
-sql_set_planning(const SqlPlanning * planning)
+sql_set_planning(const SqlPlanning *planning)
 {
 	enable_indexscan = planning->indexscan;
 	enable_bitmapscan = planning->bitmapscan;
@@ -175,12 +177,32 @@ sql_set_planning(const SqlPlanning * planning)
 }
 
 /*
+ * Whether the plan does what the settings are to keep it from, since no index
+ * serves: a condition may have to wait for that of a policy.
+ */
+static bool
+sql_is_forced(const CachedPlan * planned)
+{
+	ListCell   *lc;
+
+	foreach(lc, planned->stmt_list)
+	{
+		const		PlannedStmt *statement = lfirst_node(PlannedStmt, lc);
+
+		if (statement->planTree != NULL &&
+			IDEM_PLAN_IS_FORCED(statement->planTree))
+			return true;
+	}
+	return false;
+}
+
+/*
  * Makes the plan, for the index alone, and runs it if "values" are given.  Leaves
  * the settings as they happen to be.
  */
 static int
 sql_plan_and_run(SPIPlanPtr plan, Datum *values, Snapshot snapshot,
-				 const SqlPlanning * caller)
+				 const SqlPlanning *caller, bool *forced)
 {
 	static const SqlPlanning by_index = {
 		.indexscan = true,
@@ -191,6 +213,7 @@ sql_plan_and_run(SPIPlanPtr plan, Datum *values, Snapshot snapshot,
 
 	sql_set_planning(&by_index);
 	planned = SPI_plan_get_cached_plan(plan);
+	*forced = planned != NULL && sql_is_forced(planned);
 	if (planned != NULL)
 		ReleaseCachedPlan(planned, CurrentResourceOwner);
 	if (values == NULL)
@@ -202,9 +225,9 @@ sql_plan_and_run(SPIPlanPtr plan, Datum *values, Snapshot snapshot,
 }
 
 static int
-sql_by_index(SPIPlanPtr plan, Datum *values, Snapshot snapshot)
+sql_by_index(SPIPlanPtr plan, Datum *values, Snapshot snapshot, bool *forced)
 {
-	const		SqlPlanning caller = {
+	const SqlPlanning caller = {
 		.indexscan = enable_indexscan,
 		.bitmapscan = enable_bitmapscan,
 		.seqscan = enable_seqscan,
@@ -216,7 +239,7 @@ sql_by_index(SPIPlanPtr plan, Datum *values, Snapshot snapshot)
 
 	PG_TRY();
 	{
-		rc = sql_plan_and_run(plan, values, snapshot, &caller);
+		rc = sql_plan_and_run(plan, values, snapshot, &caller, forced);
 	}
 	PG_CATCH();
 	{
@@ -237,14 +260,18 @@ sql_by_index(SPIPlanPtr plan, Datum *values, Snapshot snapshot)
  * index would be read.  The plan's locks are taken here, hence it stays valid until
  * it runs, and these settings are those of its planning alone.  What no index serves
  * is planned as if it cost ten billion, before 18: it must not be compiled for that.
+ * False if that is so.
  *
  * Of no use in a session that asks for a plan of its own for each execution
  * (force_custom_plan), since that is what runs.
  */
-void
+bool
 idem_sql_plan_by_index(SPIPlanPtr plan)
 {
-	(void) sql_by_index(plan, NULL, InvalidSnapshot);
+	bool		forced;
+
+	(void) sql_by_index(plan, NULL, InvalidSnapshot, &forced);
+	return !forced;
 }
 
 /*
@@ -254,7 +281,9 @@ idem_sql_plan_by_index(SPIPlanPtr plan)
 int
 idem_sql_execute_by_index(SPIPlanPtr plan, Datum *values, Snapshot snapshot)
 {
-	return sql_by_index(plan, values, snapshot);
+	bool		forced;
+
+	return sql_by_index(plan, values, snapshot, &forced);
 }
 
 static SPIPlanPtr

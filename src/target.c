@@ -444,22 +444,27 @@ idem_target_plan(IdemTarget *target, const char *head, const char *middle,
 
 /*
  * A statement about several rows, while connected to SPI, whose text the caller
- * has made in the same way.  Many are worth a plan for their very number; for
- * "few" there is one that is kept.
+ * has made in the same way.
  */
 SPIPlanPtr
 idem_target_plan_rows(IdemTarget *target, const char *text, int nparams,
-					  const Oid *types, bool few)
+					  const Oid *types)
 {
-	TargetPlan *kept;
+	return target_prepare(target, text, nparams, types, 0);
+}
 
-	if (!few)
-		return target_prepare(target, text, nparams, types, 0);
-	kept = target_keep(target, text, nparams, types,
-					   CURSOR_OPT_GENERIC_PLAN);
-	if (kept->sql != NULL)
-		idem_sql_plan_by_index(kept->plan);
-	return kept->plan;
+/*
+ * The same by a plan that is kept, and finds rows by the key's index; NULL if it
+ * does not serve.
+ */
+SPIPlanPtr
+idem_target_plan_few(IdemTarget *target, const char *text, int nparams,
+					 const Oid *types)
+{
+	TargetPlan *kept = target_keep(target, text, nparams, types,
+								   CURSOR_OPT_GENERIC_PLAN);
+
+	return idem_sql_plan_by_index(kept->plan) ? kept->plan : NULL;
 }
 
 /*

@@ -77,7 +77,10 @@ extern struct _SPI_plan *idem_target_plan(IdemTarget *target,
 										  const Oid *extra_types);
 extern struct _SPI_plan *idem_target_plan_rows(IdemTarget *target,
 											   const char *text, int nparams,
-											   const Oid *types, bool few);
+											   const Oid *types);
+extern struct _SPI_plan *idem_target_plan_few(IdemTarget *target,
+											  const char *text, int nparams,
+											  const Oid *types);
 extern void idem_target_run(struct _SPI_plan *plan, Datum *values,
 							const char *nulls);
 

@@ -114,7 +114,7 @@ typedef struct Tick
 								 * vain */
 	List	   *looked;			/* notes of tables that were looked at */
 	List	   *warned;			/* OIDs of tables in which none is fired */
-}			Tick;
+} Tick;
 
 static char *tick_error;
 static int	tick_sqlerrcode;
@@ -442,7 +442,7 @@ tick_has_table(List *timers, const Timer *timer)
  * One due timer, from beginning to end.
  */
 static void
-tick_one(Tick * tick, Timer *timer, int limit)
+tick_one(Tick *tick, Timer *timer, int limit)
 {
 	static SPIPlanPtr delete_plan = NULL;
 	static SPIPlanPtr put_off_plan = NULL;
@@ -546,7 +546,7 @@ tick_tell(ReturnSetInfo *rsinfo, const Timer *timer)
  * was, and whether rows may have got timers meanwhile.
  */
 static int64
-tick_due(Tick * tick, int64 left, bool *filled)
+tick_due(Tick *tick, int64 left, bool *filled)
 {
 	static SPIPlanPtr plan = NULL;
 	static const Oid types[] = {TIMESTAMPTZOID, INT8OID};

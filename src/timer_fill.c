@@ -375,7 +375,7 @@ typedef struct Fill
 	IdemTarget *whole_key;
 	Datum		args[NARGS];
 	ArrayBuildState *lists[NLISTS];
-}			Fill;
+} Fill;
 
 /*
  * The names of the states that timed rules leave, as a text[]; 0 if there is
@@ -407,7 +407,7 @@ fill_states(const IdemMachine *machine)
  * machine may have names that are no values of the column's type.
  */
 static char *
-fill_statement_text(const Fill * fill)
+fill_statement_text(const Fill *fill)
 {
 	const IdemTarget *target = fill->whole_key;
 	const IdemBinding *binding = fill->binding;
@@ -438,7 +438,7 @@ fill_statement_text(const Fill * fill)
  * A row that was found, in the memory of its batch.
  */
 static void
-fill_add(Fill * fill, HeapTuple tuple, TupleDesc desc)
+fill_add(Fill *fill, HeapTuple tuple, TupleDesc desc)
 {
 	Datum		values[IDEM_TARGET_MAXKEYS];
 	Datum		items[NLISTS];
@@ -481,7 +481,7 @@ fill_add(Fill * fill, HeapTuple tuple, TupleDesc desc)
  * Writes what is in the lists.
  */
 static void
-fill_write(Fill * fill)
+fill_write(Fill *fill)
 {
 	static SPIPlanPtr sooner_plan = NULL;
 	static SPIPlanPtr fill_plan = NULL;

@@ -51,7 +51,7 @@ typedef struct KeyedTimer
 	Jsonb	   *row_key;
 	bool		read;
 	IdemHistoryRow name;		/* if so */
-}			KeyedTimer;
+} KeyedTimer;
 
 typedef struct Renaming
 {
@@ -60,7 +60,7 @@ typedef struct Renaming
 	KeyedTimer *timers;
 	uint64		n;
 	uint64		next;			/* the one that is being read */
-}			Renaming;
+} Renaming;
 
 /*
  * The values of a timer's key, and the row's name by it now.  False if the table
@@ -110,7 +110,7 @@ rename_is_unread(const ErrorData *error)
  * Writes what has another name, and deletes what has none.
  */
 static void
-rename_write(const Renaming * renaming)
+rename_write(const Renaming *renaming)
 {
 	static SPIPlanPtr plan = NULL;
 	static const Oid types[] = {TIDOID, JSONBOID, INT8OID};

@@ -101,6 +101,20 @@ SELECT count(*) FROM idem_fire_many('few', ARRAY(SELECT generate_series(1001, 10
 SELECT seq_scan - :seq_scan < 10 AS few FROM pg_stat_xact_user_tables WHERE relname = 'few';
 ROLLBACK;
 
+-- nor where no index serves, since the key's operator may not come before a policy
+CREATE TABLE few_policy (id numeric PRIMARY KEY, state text NOT NULL DEFAULT 'a');
+SELECT idem_attach('few', 'few_policy', 'state');
+INSERT INTO few_policy SELECT generate_series(1, 3000);
+ANALYZE few_policy;
+ALTER TABLE few_policy ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+CREATE POLICY few_some ON few_policy USING (state <> 'x');
+BEGIN;
+SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relname = 'few_policy' \gset
+SELECT count(*) FROM idem_fire_many('few_policy', ARRAY(SELECT generate_series(1001, 1050)), 'go') WHERE outcome = 'applied';
+SELECT seq_scan - :seq_scan < 10 AS few FROM pg_stat_xact_user_tables WHERE relname = 'few_policy';
+COMMIT;
+DROP TABLE few_policy;
+
 RESET ROLE;
 SET client_min_messages = warning;
 DROP TABLE few;
