@@ -11,22 +11,12 @@
  * by the row and the definition as they are then (tick.c).  A machine without
  * timed rules costs nothing.
  *
- * A timer that a ticker has locked, or put off since the writer's snapshot, is left
- * to it: whoever takes it next finds that the row has moved, and removes it.  So
- * neither writers nor other tickers wait for the end of a batch, deadlock with it,
- * or fail with 40001 because of it.  A ticker that moves the row itself removes the
- * timer in the transaction that has locked it.
- *
  * Written as the owner of idem.timer, by plans that find rows by index however
  * empty it was when they were made.  Locks: a row's timers, after the row, those
  * only that can be had at once.
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
-#include "access/table.h"
-#include "access/tableam.h"
-#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "utils/array.h"
@@ -34,8 +24,6 @@
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/rel.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "catalog.h"
@@ -59,15 +47,6 @@ struct IdemTimers
 	ArrayBuildState *sinces;
 	ArrayBuildState *dues;
 };
-
-static const char find_statement[] =
-"SELECT t.ctid FROM idem.timer AS t,"
-" ROWS FROM (pg_catalog.unnest($4), pg_catalog.unnest($5)) AS k (hash, row_key)"
-" WHERE t.row_hash OPERATOR(pg_catalog.=) ANY (ARRAY[k.hash])"
-" AND t.row_key OPERATOR(pg_catalog.=) k.row_key"
-" AND t.table_schema OPERATOR(pg_catalog.=) $1"
-" AND t.table_name OPERATOR(pg_catalog.=) $2"
-" AND t.binding OPERATOR(pg_catalog.=) $3";
 
 static const char insert_statement[] =
 "INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"
@@ -340,76 +319,13 @@ idem_timers_execute(SPIPlanPtr *plan, const char *statement, int nargs,
 /*
  * The timers of the rows that left, or got another key.
  */
-static SPITupleTable *
+static IdemTimersFound *
 timers_find(IdemTimers *timers)
 {
-	static SPIPlanPtr plan = NULL;
-	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, INT8ARRAYOID,
-	JSONBARRAYOID};
-	Datum		args[lengthof(types)];
-
-	idem_timers_name_table(args, idem_timers_table(timers->binding),
-						   timers->binding->tag);
-	args[3] = timers_array(timers, timers->left_hashes);
-	args[4] = timers_array(timers, timers->left_keys);
-	idem_timers_execute(&plan, find_statement, lengthof(types), types, args);
-	return SPI_tuptable;
-}
-
-/*
- * Locks a timer, unless somebody else is at it, or it is not what it was.
- */
-bool
-idem_timers_lock(Relation rel, ItemPointer tid, TupleTableSlot *slot)
-{
-	TM_FailureData failure;
-
-	return table_tuple_lock(rel, tid, GetActiveSnapshot(), slot,
-							GetCurrentCommandId(true), LockTupleExclusive,
-							LockWaitSkip, 0, &failure) == TM_Ok;
-}
-
-/*
- * Whether a timer that is locked was so before, by the ticker within whose
- * subtransaction this is.
- */
-static bool
-timers_is_at(TupleTableSlot *slot)
-{
-	HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
-
-	return HeapTupleHeaderGetRawXmax(tuple->t_data) !=
-		GetCurrentTransactionId();
-}
-
-/*
- * Deletes what was found, but not those that somebody else is at: a DELETE cannot
- * skip them.  Nor those that our own ticker is at, and will end: deleted in its
- * subtransaction, each would be of a MultiXactId of the two.  The table is idem's
- * own, and nobody's triggers on it are promised to fire.
- */
-static void
-timers_delete(SPITupleTable *found)
-{
-	Relation	rel;
-	TupleTableSlot *slot;
-
-	if (found->numvals == 0)
-		return;
-	rel = table_open(idem_catalog_relation(IDEM_REL_TIMER), RowExclusiveLock);
-	slot = table_slot_create(rel, NULL);
-	for (uint64 i = 0; i < found->numvals; i++)
-	{
-		bool		isnull;
-		ItemPointer tid = (ItemPointer)
-		DatumGetPointer(SPI_getbinval(found->vals[i], found->tupdesc, 1,
-									  &isnull));
-
-		if (idem_timers_lock(rel, tid, slot) && !timers_is_at(slot))
-			simple_table_tuple_delete(rel, tid, GetActiveSnapshot());
-	}
-	ExecDropSingleTupleTableSlot(slot);
-	table_close(rel, NoLock);
+	return idem_timers_find(idem_timers_table(timers->binding),
+							timers->binding->tag, timers->left_hashes->dvalues,
+							timers->left_keys->dvalues,
+							timers->left_keys->nelems);
 }
 
 /*
@@ -428,7 +344,7 @@ idem_timers_close(IdemTimers *timers)
 		return;
 	SPI_connect();
 	if (timers->left_keys != NULL)
-		timers_delete(timers_find(timers));
+		idem_timers_delete(timers_find(timers));
 	if (timers->keys != NULL)
 	{
 		idem_timers_name_table(args, idem_timers_table(timers->binding),
@@ -466,7 +382,7 @@ idem_timers_carry(const IdemBinding *binding, const IdemHistoryRow *left,
 	const IdemRule *const *rules;
 	int			nrules = 0;
 	int			state;
-	SPITupleTable *found;
+	IdemTimersFound *found;
 	Datum		args[lengthof(types)];
 
 	if (timers == NULL)
@@ -510,6 +426,6 @@ idem_timers_carry(const IdemBinding *binding, const IdemHistoryRow *left,
 		idem_timers_execute(&plan, carry_statement, lengthof(types), types,
 							args);
 	}
-	timers_delete(found);
+	idem_timers_delete(found);
 	SPI_finish();
 }

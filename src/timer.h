@@ -10,6 +10,7 @@
 #include "history.h"
 
 typedef struct IdemTimers IdemTimers;
+typedef struct IdemTimersFound IdemTimersFound;
 
 /*
  * Since when a row has been in a state by its history: NULL if the last entry
@@ -45,8 +46,14 @@ extern void idem_timers_name(Datum *args, const char *schema,
 extern void idem_timers_name_table(Datum *args, Oid relid, const char *tag);
 extern void idem_timers_execute(SPIPlanPtr *plan, const char *statement,
 								int nargs, const Oid *types, Datum *args);
+
+/* timer_find.c */
+extern IdemTimersFound * idem_timers_find(Oid relid, const char *tag,
+										  const Datum *hashes,
+										  const Datum *keys, int n);
 extern bool idem_timers_lock(Relation rel, ItemPointer tid,
 							 TupleTableSlot *slot);
+extern void idem_timers_delete(IdemTimersFound * found);
 
 /* timer_fill.c */
 extern void idem_timers_expect(const char *machine);
