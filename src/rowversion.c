@@ -71,6 +71,30 @@ idem_rowversion_to_datum(int64 value, Oid base)
 }
 
 /*
+ * The primary key may have been made anew since the column became a version: rows
+ * would be named by what it is before it counts.
+ */
+static void
+rowversion_check_key(const VersionCheck *check, Relation rel)
+{
+	Bitmapset  *key = RelationGetIndexAttrBitmap(rel,
+												 INDEX_ATTR_BITMAP_PRIMARY_KEY);
+
+	if (bms_is_member(check->version.column - FirstLowInvalidHeapAttributeNumber,
+					  key))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("column \"%s\" of table \"%s\" cannot be a version any more",
+						check->version.column_name,
+						RelationGetRelationName(rel)),
+				 errdetail("It belongs to the primary key, which names rows."),
+				 errhint("Take it out of the primary key, or call idem_detach_version()."),
+				 errhidestmt(true),
+				 errtable(rel)));
+	bms_free(key);
+}
+
+/*
  * The ladder every trigger function starts with, and what holds for a whole
  * statement.
  */
@@ -113,6 +137,7 @@ rowversion_begin(FunctionCallInfo fcinfo)
 				 errhint("Give that trigger another name, or call idem_detach_version() and idem_attach_version() in one transaction."),
 				 errhidestmt(true),
 				 errtable(td->tg_relation)));
+	rowversion_check_key(check, td->tg_relation);
 	fcinfo->flinfo->fn_extra = check;
 	return check;
 }

@@ -252,6 +252,12 @@ SELECT idem_detach_version('contract'), idem_attach_version('contract', 'v', 'ne
 EXECUTE up;
 EXECUTE up;
 
+-- a column that came into the primary key since
+ALTER TABLE contract DROP CONSTRAINT contract_pkey, ADD PRIMARY KEY (id, v);
+UPDATE contract SET customer = 0;
+ALTER TABLE contract DROP CONSTRAINT contract_pkey, ADD PRIMARY KEY (id);
+UPDATE contract SET customer = 0;
+
 -- replicas and whoever says that he is one do not count
 RESET ROLE;
 SET session_replication_role = replica;
