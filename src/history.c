@@ -431,7 +431,7 @@ idem_history_changed(PG_FUNCTION_ARGS)
 	if (!inserted)
 	{
 		idem_history_settle(relid);
-		idem_writing_end(statement, relid, false);
+		idem_writing_end(statement, relid, false, false);
 		return PointerGetDatum(NULL);
 	}
 
@@ -440,7 +440,7 @@ idem_history_changed(PG_FUNCTION_ARGS)
 									ALLOCSET_DEFAULT_SIZES);
 	caller = MemoryContextSwitchTo(context);
 	table = idem_table_get(trigdata->tg_relation, context);
-	if (!idem_writing_end(statement, relid, table->each_row) &&
+	if (!idem_writing_end(statement, relid, true, table->each_row) &&
 		tuplestore_tuple_count(trigdata->tg_newtable) > 0)
 		history_inserted(trigdata,
 						 idem_table_binding(table,

@@ -76,8 +76,10 @@ static const char carry_statement[] =
 " AND t.state OPERATOR(pg_catalog.=) $8"
 " AND t.table_schema OPERATOR(pg_catalog.=) $1"
 " AND t.table_name OPERATOR(pg_catalog.=) $2"
-" AND t.binding OPERATOR(pg_catalog.=) $3),"
-" " IDEM_TIMERS_SINCE("$5", "$7", "$8", "$13", "$14", "$15", "$4") ","
+" AND t.binding OPERATOR(pg_catalog.=) $3"
+" AND t.since OPERATOR(pg_catalog.<) $16),"
+" " IDEM_TIMERS_SINCE("$5", "$7", "$8", "$13", "$14", "$15", "$4",
+					  " AND l.at OPERATOR(pg_catalog.<) $16") ","
 " (SELECT pg_catalog.max(n.since) FROM idem.timer AS n"
 " WHERE n.row_hash OPERATOR(pg_catalog.=) 0 AND n.event OPERATOR(pg_catalog.=) ''"
 " AND n.table_schema OPERATOR(pg_catalog.=) $1"
@@ -377,13 +379,14 @@ idem_timers_carry(const IdemBinding *binding, const IdemHistoryRow *left,
 	static SPIPlanPtr plan = NULL;
 	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT8OID,
 		JSONBOID, JSONBOID, TEXTOID, INT8OID, JSONBOID, TEXTARRAYOID,
-	INTERVALARRAYOID, TEXTOID, TEXTOID, TEXTOID};
+	INTERVALARRAYOID, TEXTOID, TEXTOID, TEXTOID, TIMESTAMPTZOID};
 	IdemTimers *timers = idem_timers_open(binding);
 	ArrayBuildState *events = NULL;
 	ArrayBuildState *afters = NULL;
 	const IdemRule *const *rules;
 	int			nrules = 0;
 	int			state;
+	bool		taken;
 	IdemTimersFound *found;
 	Datum		args[lengthof(types)];
 
@@ -405,6 +408,7 @@ idem_timers_carry(const IdemBinding *binding, const IdemHistoryRow *left,
 	}
 	if (!row->passed)
 		timers_leave(timers, row->whole_key, row->row_hash);
+	taken = idem_writing_is_taken(binding, row->left_whole_hash, row->command);
 	idem_timers_rename(timers, row);
 	if (timers->left_keys == NULL)
 		return;
@@ -425,6 +429,9 @@ idem_timers_carry(const IdemBinding *binding, const IdemHistoryRow *left,
 		args[12] = CStringGetTextDatum(get_namespace_name(get_rel_namespace(binding->root)));
 		args[13] = CStringGetTextDatum(get_rel_name(binding->root));
 		args[14] = CStringGetTextDatum(NameStr(binding->column_name));
+		/* what another row has under that key by now, it has since this one */
+		args[15] = TimestampTzGetDatum(taken ? GetCurrentStatementStartTimestamp() :
+									   DT_NOEND);
 		idem_timers_execute(&plan, carry_statement, lengthof(types), types,
 							args);
 	}

@@ -16,14 +16,14 @@ typedef struct IdemTimersFound IdemTimersFound;
  * Since when a row has been in a state by its history: NULL if the last entry
  * there is about another, or if there is none.
  */
-#define IDEM_TIMERS_SINCE(hash, row_key, state, schema, table, column, machine) \
+#define IDEM_TIMERS_SINCE(hash, row_key, state, schema, table, column, machine, also) \
 	"(SELECT h.at FROM (SELECT l.to_state, l.at FROM idem.history AS l" \
 	" WHERE l.row_hash OPERATOR(pg_catalog.=) " hash \
 	" AND l.row_key OPERATOR(pg_catalog.=) " row_key \
 	" AND l.table_schema OPERATOR(pg_catalog.=) " schema \
 	" AND l.table_name OPERATOR(pg_catalog.=) " table \
 	" AND l.column_name OPERATOR(pg_catalog.=) " column \
-	" AND l.machine OPERATOR(pg_catalog.=) " machine \
+	" AND l.machine OPERATOR(pg_catalog.=) " machine also \
 	" ORDER BY l.seq DESC LIMIT 1) AS h" \
 	" WHERE h.to_state OPERATOR(pg_catalog.=) " state ")"
 

@@ -128,7 +128,7 @@ static const char fill_statement[] =
 " SELECT $4, $1, $2, $3, k.hash, k.whole_key, k.state, k.event, s.since,"
 " s.since OPERATOR(pg_catalog.+) k.after" BATCH_FROM
 " LEFT JOIN LATERAL "
-IDEM_TIMERS_SINCE("k.hash", "k.row_key", "k.state", "$13", "$14", "$12", "$4")
+IDEM_TIMERS_SINCE("k.hash", "k.row_key", "k.state", "$13", "$14", "$12", "$4", "")
 " AS h ON true CROSS JOIN LATERAL (SELECT COALESCE(h.at, $5)) AS s (since)"
 " WHERE NOT EXISTS (SELECT FROM idem.timer AS t WHERE " BATCH_TIMER
 " AND (t.since OPERATOR(pg_catalog.<) h.at) IS NOT TRUE)";

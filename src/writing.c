@@ -99,7 +99,8 @@ typedef struct Writing
 	int			depth;			/* of triggers that the statement runs in */
 	CommandId	command;
 	bool		by_row;
-	bool		done;			/* all of the table is recorded */
+	bool		inserted;		/* all that it inserted is recorded */
+	bool		updated;		/* all that it updated */
 	uint64		serial;			/* no two share one */
 	struct Writing *outer;
 	MemoryContextCallback callback;
@@ -253,15 +254,19 @@ idem_writing_statement(MemoryContext statement, Oid relid, int depth)
 
 /*
  * For a trigger after the statement: whether the rows were recorded one by one.
+ * A statement may insert and update rows of a table.
  */
 bool
-idem_writing_end(MemoryContext statement, Oid relid, bool now)
+idem_writing_end(MemoryContext statement, Oid relid, bool inserted, bool now)
 {
 	Writing    *writing = writing_find(statement, relid);
 
 	if (writing == NULL)
 		return now;
-	writing->done = true;
+	if (inserted)
+		writing->inserted = true;
+	else
+		writing->updated = true;
 	return writing->by_row;
 }
 
@@ -377,16 +382,18 @@ static bool
 writing_is_unrecorded(MemoryContext statement, CommandId command,
 					  HeapTuple row, bool partition)
 {
+	bool		inserted = (row->t_data->t_infomask & HEAP_UPDATED) == 0;
+
 	for (Writing *writing = writings; writing != NULL; writing = writing->outer)
 	{
 		if (writing->command == command && writing->statement != statement &&
-			!writing->done)
+			!(inserted ? writing->inserted : writing->updated))
 			return true;
 	}
 	if (replaced != NULL && replaced->action_first <= command &&
 		command <= replaced->action_last)
 		return true;
-	return partition && (row->t_data->t_infomask & HEAP_UPDATED) == 0 &&
+	return partition && inserted &&
 		!(replaced != NULL && replaced->told_first <= command &&
 		  command <= replaced->told_last);
 }
@@ -451,11 +458,10 @@ idem_writing_pass(const IdemBinding *binding, CommandId *command, int64 *hash)
 {
 	Version    *version = version_find(binding, *command, *hash);
 
-	if (version == NULL)
+	/* those before one that is passed are passed, too, and stay so with it */
+	if (version == NULL || version_is_passed(version))
 		return false;
-	/* one that counts cannot fail without the one that is at work */
-	if (!version_is_passed(version))
-		version->passed_by = GetCurrentTransactionId();
+	version->passed_by = GetCurrentTransactionId();
 	if (!version->continues)
 		return false;
 	*command = version->former;
@@ -493,14 +499,22 @@ idem_writing_take_key(const IdemBinding *binding, int64 hash, CommandId command)
 {
 	Version    *version;
 	Writing    *writing = writings;
+	bool		later = true;
 
-	while (writing != NULL && (writing->command == command || writing->done))
+	if (command == InvalidCommandId)
+		return false;
+	while (writing != NULL && (writing->command == command || writing->updated))
 		writing = writing->outer;
-	if (command == InvalidCommandId ||
-		(writing == NULL &&
-		 (replaced == NULL || replaced->action_first == InvalidCommandId)))
+	if (writing == NULL &&
+		(replaced == NULL || replaced->action_first == InvalidCommandId))
 		return false;
 	version = version_get(binding, InvalidCommandId, hash);
+
+	/* one that counts may do for all of them, and this one may fail alone */
+	for (; writing != NULL; writing = writing->outer)
+		later &= writing->command == command || version->former > writing->command;
+	if (later && version_is_passed(version))
+		return true;
 	version->former = command;
 	version->passed_by = GetCurrentTransactionId();
 	return true;

@@ -18,7 +18,8 @@ extern uint64 idem_writing_serial(MemoryContext statement, Oid relid);
 extern CommandId idem_writing_now(int depth);
 extern CommandId idem_writing_command(HeapTuple row);
 extern CommandId idem_writing_command_of(MemoryContext statement, Oid relid);
-extern bool idem_writing_end(MemoryContext statement, Oid relid, bool now);
+extern bool idem_writing_end(MemoryContext statement, Oid relid, bool inserted,
+							 bool now);
 extern void idem_writing_tells(CommandId command);
 extern void idem_writing_acts(CommandId command);
 extern bool idem_writing_replaces(MemoryContext statement, CommandId command,

@@ -210,6 +210,33 @@ UPDATE hi_docr SET s = 'b' WHERE s = 'a';
 SELECT * FROM hi_seen('hi_doc', 'hi_docr');
 DROP TABLE hi_doc, hi_docr;
 
+-- the new row is touched again, in vain; since when the other is in its state is known
+CALL hi_run(:'step', 'INSERT INTO @ (id) VALUES (1)', 'UPDATE @ SET s = ''b'' WHERE id = 1 /* undone */');
+SELECT * FROM hi_seen();
+TRUNCATE hi_act;
+DELETE FROM hi_r;
+DELETE FROM idem.timer WHERE table_name = 'hi_r';
+INSERT INTO hi_r (id) VALUES (1), (2);
+SELECT max(since) AS entered FROM idem.timer WHERE table_name = 'hi_r' AND row_key = '{"id": 1}' \gset
+INSERT INTO hi_act VALUES (2, 'INSERT INTO @ (id) VALUES (1)');
+UPDATE hi_r SET id = id + 10 WHERE hi_do('hi_r', id);
+SELECT row_key, since = :'entered' AS from_then FROM idem.timer WHERE table_name = 'hi_r' AND row_key ->> 'id' IN ('1', '11') ORDER BY 1;
+SELECT count(*) FROM hi_seen();
+-- what one WITH updates, and inserts, is recorded at the end of each
+CREATE TABLE hi_other (id int);
+CREATE FUNCTION hi_move() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE hi_t SET s = 'b' WHERE id = new.id;
+	RETURN NULL;
+END$$;
+CREATE TRIGGER move AFTER INSERT ON hi_other FOR EACH ROW EXECUTE FUNCTION hi_move();
+CALL hi_run('INSERT INTO @ (id) VALUES (1)', 'SELECT');
+WITH u AS (UPDATE hi_t SET v = 1 WHERE id = 1 RETURNING 1), i AS (INSERT INTO hi_t (id) VALUES (7) RETURNING id)
+	INSERT INTO hi_other SELECT i.id FROM (SELECT count(*) AS n FROM u OFFSET 0) AS x, i WHERE x.n >= 0;
+SELECT * FROM hi_seen('hi_t');
+DROP TABLE hi_other;
+DROP FUNCTION hi_move;
+
 -- a foreign key's action, whose rows are told of by the statement that it belongs to
 CREATE TABLE hi_state (s text PRIMARY KEY);
 INSERT INTO hi_state VALUES ('a'), ('c');
