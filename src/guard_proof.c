@@ -20,8 +20,10 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "catalog/namespace.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -38,6 +40,7 @@ typedef struct ProofNote
 	int			nestlevel;		/* of subtransactions */
 	Oid			writer;			/* role */
 	int			security;		/* the context that it wrote in */
+	const char *path;			/* and its search_path */
 	Oid			filenode;
 	ItemPointerData tid;		/* of the old row */
 	IdemDecision decision;		/* its image in TopTransactionContext */
@@ -47,6 +50,7 @@ typedef struct ProofNote
 static ProofNote * notes = NULL;
 static int	nnotes = 0;
 static int	notes_room = 0;
+static const char *last_path = NULL;
 
 /*
  * Whether any row is still to be proven.
@@ -84,6 +88,10 @@ idem_guard_proof_note(IdemGuardCall * call, Relation rel, ItemPointer tid,
 	note->depth = call->depth;
 	note->nestlevel = GetCurrentTransactionNestLevel();
 	GetUserIdAndSecContext(&note->writer, &note->security);
+	if (last_path == NULL || strcmp(last_path, namespace_search_path) != 0)
+		last_path = MemoryContextStrdup(TopTransactionContext,
+										namespace_search_path);
+	note->path = last_path;
 	note->filenode = rel->rd_rel->relfilenode;
 	note->tid = *tid;
 	idem_decision_hold(decision->machine);
@@ -221,8 +229,10 @@ proof_of_rest(void)
 				proof_of_note(rel, &call, &note);
 			else
 			{
-				idem_catalog_become_in(note.writer, RelationGetNamespace(rel),
-									   &saved);
+				idem_catalog_become_bare(note.writer, &saved);
+				(void) set_config_option("search_path", note.path,
+										 PGC_USERSET, PGC_S_SESSION,
+										 GUC_ACTION_SAVE, true, 0, false);
 				proof_of_note(rel, &call, &note);
 				idem_catalog_restore(&saved);
 			}
@@ -251,6 +261,7 @@ proof_transaction_ends(XactEvent event, void *arg)
 			notes = NULL;
 			nnotes = 0;
 			notes_room = 0;
+			last_path = NULL;
 			break;
 	}
 }

@@ -133,9 +133,13 @@ SELECT what, who, path FROM public.sp_seen ORDER BY n;
 SELECT * FROM sp_home.audit ORDER BY id;
 TRUNCATE public.sp_seen;
 
--- the proof at the end of a transaction is the writer's, and does not take the path of who commits
+-- the proof at the end of a transaction is the writer's, and takes his path, not that of who commits
+CREATE TABLE public.sp_conf AS SELECT true AS ok;
+GRANT SELECT ON public.sp_conf TO regress_idem_path_owner;
 SET ROLE regress_idem_path_owner;
-SELECT idem_define('sp2', E'stateDiagram-v2\n[*] --> a\na --> b : go [sp_guard(new.id)]');
+SELECT idem_define('sp2', E'stateDiagram-v2\n[*] --> a\na --> b : go [sp_allows(new.id)]');
+CREATE FUNCTION sp_home.sp_allows(int) RETURNS bool LANGUAGE plpgsql AS
+	$$ BEGIN RETURN sp_tell('allows') AND (SELECT ok FROM sp_conf); END $$;
 CREATE TABLE sp_home.parent (id int, s text, n int);
 CREATE TABLE sp_home.child (id int PRIMARY KEY, s text, n int);
 SELECT idem_attach('sp2', 'sp_home.child', 's');
@@ -144,9 +148,11 @@ CREATE FUNCTION sp_home.sp_later() RETURNS trigger LANGUAGE plpgsql AS
 CREATE TRIGGER "~~later" BEFORE UPDATE ON sp_home.child FOR EACH ROW EXECUTE FUNCTION sp_home.sp_later();
 ALTER TABLE sp_home.child INHERIT sp_home.parent;
 INSERT INTO sp_home.child VALUES (1, 'a', 0);
-CREATE FUNCTION sp_home.sp_write() RETURNS int LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sp_home AS
+CREATE FUNCTION sp_home.sp_write() RETURNS int LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sp_home, public, pg_temp AS
 	$$ BEGIN UPDATE sp_home.parent SET s = 'b'; RETURN 1; END $$;
 SET ROLE regress_idem_path_app;
+CREATE TEMP VIEW sp_conf AS SELECT sp_evil.sp_tell('conf') AS ok;
+GRANT SELECT ON pg_temp.sp_conf TO PUBLIC;
 BEGIN;
 SELECT sp_home.sp_write();
 COMMIT;
@@ -155,7 +161,8 @@ SELECT what, who, path FROM public.sp_seen ORDER BY n;
 
 RESET search_path;
 SELECT idem_detach('sp_home.t', 's'), idem_detach('sp_home.child', 's');
-DROP TABLE pg_temp.audit, sp_seen;
+DROP VIEW pg_temp.sp_conf;
+DROP TABLE pg_temp.audit, sp_seen, public.sp_conf;
 DROP SCHEMA sp_home, sp_evil CASCADE;
 DROP FUNCTION sp_note, sp_check, sp_index;
 ALTER TABLE idem.history DISABLE TRIGGER protected_row;
