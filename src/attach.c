@@ -219,6 +219,7 @@ attach_check_tables(Attachment *attachment, const IdemMachine *machine)
 						 errhint("Detach it first with idem_detach()."),
 						 errtablecol(rel, attnum)));
 		}
+		idem_trigger_refuse_taken(rel, attnum);
 		if (list_member_oid(attachment->relids, lfirst_oid(lc)))
 		{
 			idem_judge_check_guards(rel, machine);

@@ -93,6 +93,7 @@ extern IdemBinding *idem_table_binding(IdemTable *table, const char *tag);
 extern bool idem_trigger_is_ours(Oid function, const char *name);
 extern bool idem_trigger_fires_now(char enabled);
 extern AttrNumber idem_trigger_column(const char *qual);
+extern void idem_trigger_refuse_taken(Relation rel, AttrNumber column);
 extern void idem_trigger_warn_of_owners(Oid relid);
 
 /* binding_value.c */

@@ -39,6 +39,7 @@
 #include "catalog.h"
 #include "errors.h"
 #include "machine.h"
+#include "rowversion.h"
 #include "store.h"
 
 /* the rows that are being moved now, from[i] to to[i]; see idem_bound_move */
@@ -414,6 +415,32 @@ idem_machine_migrates(const char *machine, const char *from, const char *to)
 }
 
 /*
+ * What a strict version wants in the SET list of who changes rows as they are.
+ */
+static const char *
+bound_next_version(Oid relid)
+{
+	Relation	rel = relation_open(relid, NoLock);
+	const char *set = "";
+	IdemVersion version;
+
+	if (idem_rowversion_find(rel, &version) && version.strict)
+	{
+		const char *column = quote_identifier(version.column_name);
+
+		set = psprintf(", %s = %s OPERATOR(pg_catalog.+) 1", column, column);
+	}
+	relation_close(rel, NoLock);
+	return set;
+}
+
+static void
+bound_move_context(void *arg)
+{
+	errcontext("moving rows of table %s", (const char *) arg);
+}
+
+/*
  * One statement moves all rows of a table, so that a -> b and b -> c do not
  * meet.
  */
@@ -434,7 +461,12 @@ bound_move_table(const IdemBound *bound, List *from, List *to)
 	int			nargs = 0;
 	StringInfoData set;
 	StringInfoData where;
+	ErrorContextCallback context;
 
+	context.callback = bound_move_context;
+	context.arg = idem_bound_name(bound->relid);
+	context.previous = error_context_stack;
+	error_context_stack = &context;
 	get_atttypetypmodcoll(bound->relid, attnum, &type, &typmod, &collation);
 	getTypeInputInfo(type, &input, &ioparam);
 	types = palloc(2 * list_length(from) * sizeof(Oid));
@@ -459,15 +491,19 @@ bound_move_table(const IdemBound *bound, List *from, List *to)
 		nargs += 2;
 	}
 	if (nargs == 0)
+	{
+		error_context_stack = context.previous;
 		return;
+	}
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	bound_execute(psprintf("UPDATE %s SET %s = CASE%s END WHERE %s",
+	bound_execute(psprintf("UPDATE %s SET %s = CASE%s END%s WHERE %s",
 						   idem_bound_name(bound->relid), column, set.data,
-						   where.data),
+						   bound_next_version(bound->relid), where.data),
 				  nargs, types, values, false);
 	SPI_finish();
+	error_context_stack = context.previous;
 }
 
 /*

@@ -86,7 +86,7 @@ state_number(Lint *lint, const char *name)
 
 /*
  * Which state leads to which.  A rule for any state leads from all that are
- * not final, but from its target.
+ * not final, but from its target; none leads from a frozen one.
  */
 static void
 lint_draw(Lint *lint)
@@ -108,12 +108,16 @@ lint_draw(Lint *lint)
 
 		if (strcmp(rule->from, IDEM_ANY_STATE) != 0)
 		{
-			EDGE(lint, state_number(lint, rule->from), to) = true;
+			int			from = state_number(lint, rule->from);
+
+			if (!lint->states[from]->frozen)
+				EDGE(lint, from, to) = true;
 			continue;
 		}
 		for (int from = 0; from < lint->nstates; from++)
 		{
-			if (from != to && !lint->states[from]->final)
+			if (from != to && !lint->states[from]->final &&
+				!lint->states[from]->frozen)
 				EDGE(lint, from, to) = true;
 		}
 	}
@@ -280,6 +284,7 @@ lint_rules(Lint *lint)
 	for (int i = 0; i < list_length(rules); i++)
 	{
 		IdemTransitionDef *rule = list_nth(rules, i);
+		IdemStateDef *from;
 		ListCell   *cell;
 
 		CHECK_FOR_INTERRUPTS();
@@ -293,17 +298,18 @@ lint_rules(Lint *lint)
 								  rule_text(rule), (char *) lfirst(cell)),
 						 -1);
 		}
-		if (strcmp(rule->from, rule->to) == 0)
-		{
-			IdemStateDef *state = idem_definition_state(lint->definition,
-														rule->to);
-
-			if (strcmp(state->self, "reenter") != 0)
-				lint_say(lint, "self", "note",
-						 psprintf("rule %s leads to where it began, and the state says \"%s\"",
-								  rule_text(rule), state->self),
-						 -1);
-		}
+		from = idem_definition_state(lint->definition, rule->from);
+		if (from != NULL && from->frozen)
+			lint_say(lint, "frozen", "warning",
+					 psprintf("rule %s is never taken: rows of a frozen state are not updated",
+							  rule_text(rule)),
+					 -1);
+		if (from != NULL && strcmp(rule->from, rule->to) == 0 &&
+			strcmp(from->self, "reenter") != 0)
+			lint_say(lint, "self", "note",
+					 psprintf("rule %s leads to where it began, and the state says \"%s\"",
+							  rule_text(rule), from->self),
+					 -1);
 	}
 }
 

@@ -23,6 +23,8 @@
 
 #include "binding.h"
 #include "compat.h"
+#include "errors.h"
+#include "rowversion.h"
 
 /*
  * Whether a trigger's function is the extension's, and of that name; NULL is
@@ -76,6 +78,50 @@ idem_trigger_column(const char *qual)
 		column = var->varattno;
 	}
 	return column > 0 ? column : InvalidAttrNumber;
+}
+
+/*
+ * Refuses a column that the extension looks after in another way: two would
+ * write or judge what the other one does.
+ */
+void
+idem_trigger_refuse_taken(Relation rel, AttrNumber column)
+{
+	const char *name = NameStr(TupleDescAttr(RelationGetDescr(rel),
+											 column - 1)->attname);
+	const char *table = RelationGetRelationName(rel);
+	TriggerDesc *triggers = CopyTriggerDesc(rel->trigdesc);
+	IdemVersion version;
+
+	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
+	{
+		const Trigger *trigger = &triggers->triggers[i];
+
+		if (idem_trigger_column(trigger->tgqual) != column)
+			continue;
+		if (trigger->tgnargs == IDEM_NARGS &&
+			idem_trigger_is_ours(trigger->tgfoid, "idem_guard"))
+			ereport(ERROR,
+					(errcode(ERRCODE_DUPLICATE_OBJECT),
+					 errmsg("column \"%s\" of table \"%s\" is moved by machine \"%s\"",
+							name, table, trigger->tgargs[IDEM_ARG_MACHINE]),
+					 errtablecol(rel, column),
+					 errhidestmt(true)));
+		if (idem_trigger_is_ours(trigger->tgfoid, "idem_fence_check"))
+			ereport(ERROR,
+					(errcode(ERRCODE_DUPLICATE_OBJECT),
+					 errmsg("column \"%s\" of table \"%s\" is a fence",
+							name, table),
+					 errtablecol(rel, column),
+					 errhidestmt(true)));
+	}
+	if (idem_rowversion_find(rel, &version) && version.column == column)
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("column \"%s\" of table \"%s\" is the version of its row",
+						name, table),
+				 errtablecol(rel, column),
+				 errhidestmt(true)));
 }
 
 /*

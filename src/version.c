@@ -330,6 +330,7 @@ idem_attach_version(PG_FUNCTION_ARGS)
 				 errhidestmt(true),
 				 errtablecol(rel, version.column)));
 
+	idem_trigger_refuse_taken(rel, column);
 	idem_catalog_check_idle(rel, ShareRowExclusiveLock,
 							"idem_attach_version()");
 	initStringInfo(&statement);

@@ -223,6 +223,24 @@ SELECT * FROM flow_other;
 COMMIT;
 RESET ROLE;
 DROP TABLE flow_text, flow_enum, flow_parts, flow_other;
+-- a version counts on, a strict one too
+SET ROLE regress_idem_keeper;
+CREATE TABLE flow_text (id int PRIMARY KEY, state varchar(8), "Ver sion" int NOT NULL DEFAULT 1);
+SELECT idem_define('dirt', E'stateDiagram-v2\n[*] --> new\nnew --> old'),
+	idem_attach('dirt', 'flow_text', 'state', history => true, events_only => true),
+	idem_attach_version('flow_text', 'Ver sion', strict => true);
+INSERT INTO flow_text VALUES (1, 'new'), (2, 'new');
+SELECT outcome FROM idem_fire('flow_text', 1, 'old');
+SELECT idem_define('dirt', E'stateDiagram-v2\n[*] --> new\nnew --> ancient', moved => '{"old": "ancient"}');
+SELECT idem_detach_version('flow_text'), idem_attach_version('flow_text', 'Ver sion', strict => true, mode => 'next');
+SELECT idem_define('dirt', E'stateDiagram-v2\n[*] --> new\nnew --> antique', moved => '{"ancient": "antique"}');
+SELECT * FROM flow_text ORDER BY id;
+-- what the column cannot hold, with the table
+\set SHOW_CONTEXT always
+SELECT idem_define('dirt', E'stateDiagram-v2\n[*] --> new\nnew --> antediluvian', moved => '{"antique": "antediluvian"}');
+\set SHOW_CONTEXT errors
+RESET ROLE;
+DROP TABLE flow_text;
 DROP TYPE flow_dirt;
 
 DELETE FROM idem.machine WHERE name IN ('flow', 'dirt');

@@ -20,6 +20,7 @@ SELECT * FROM pg_temp.lint(E'[*] --> on\non --> off : press\noff --> on : press'
 SELECT * FROM pg_temp.lint(E'[*] --> a\na --> b : go\nb --> c : go\nc --> b : back\na --> d : end\nd --> [*]');
 SELECT * FROM pg_temp.lint(E'[*] --> a\na --> a : touch\na --> b : go\nb --> [*]\n');
 SELECT * FROM pg_temp.lint(E'[*] --> a\na --> a : touch\na --> b : go\nb --> [*]\nnote right of a : reenter');
+SELECT * FROM pg_temp.lint(E'[*] --> a\na --> b : go\nb --> c : on\n[any] --> d : stop\nc --> [*]\nd --> [*]\nnote right of b : frozen');
 SELECT * FROM pg_temp.lint(E'[*] --> a\na --> b : go by regress_idem_gone\nb --> [*]');
 DROP ROLE regress_idem_gone;
 SELECT * FROM idem_lint('m');

@@ -264,6 +264,20 @@ SET session_replication_role = replica;
 UPDATE contract SET v = 77 RETURNING v;
 RESET session_replication_role;
 
+-- a column is a version, a fence or moved by a machine, not two of them
+SELECT idem_define('va', E'stateDiagram-v2\n[*] --> 1\n1 --> 2 : go');
+CREATE TABLE "regress ""S""".one (id int PRIMARY KEY, s int NOT NULL DEFAULT 1, v int NOT NULL DEFAULT 1, i int, f int NOT NULL DEFAULT 1);
+SELECT idem_attach('va', '"regress ""S""".one', 's');
+SELECT idem_attach_version('"regress ""S""".one', 's');
+SELECT idem_attach_fence('"regress ""S""".one', 'f');
+SELECT idem_attach_version('"regress ""S""".one', 'f');
+SELECT idem_attach('va', '"regress ""S""".one', 'f');
+SELECT idem_attach_version('"regress ""S""".one', 'v', ignore => '{i}');
+SELECT idem_attach('va', '"regress ""S""".one', 'v');
+SELECT idem_attach('va', '"regress ""S""".one', 'i');
+DROP TABLE "regress ""S""".one;
+DELETE FROM idem.machine WHERE name = 'va';
+
 -- clean up
 SET client_min_messages = warning;
 DROP SCHEMA "regress ""S""" CASCADE;
