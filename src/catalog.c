@@ -20,6 +20,7 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_type.h"
 #include "commands/sequence.h"
 #include "commands/trigger.h"
 #include "fmgr.h"
@@ -28,6 +29,7 @@
 #include "nodes/primnodes.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -213,7 +215,9 @@ idem_catalog_pin_path(Oid namespace)
 {
 	const char *path = "pg_catalog, pg_temp";
 
-	if (OidIsValid(namespace) && !isAnyTempNamespace(namespace))
+	/* "$user" is another schema for each role, however it is quoted */
+	if (OidIsValid(namespace) && !isAnyTempNamespace(namespace) &&
+		strcmp(get_namespace_name(namespace), "$user") != 0)
 		path = psprintf("pg_catalog, %s, pg_temp",
 						quote_identifier(get_namespace_name(namespace)));
 	(void) set_config_option("search_path", path, PGC_USERSET, PGC_S_SESSION,
@@ -276,7 +280,7 @@ idem_catalog_is_bare(Relation rel)
 
 	if (rel->rd_rel->relkind != RELKIND_RELATION ||
 		rel->rd_rel->relhasrules || rel->rd_rel->relrowsecurity ||
-		rel->trigdesc != NULL)
+		rel->rd_rel->relhassubclass || rel->trigdesc != NULL)
 		return false;
 	for (int i = 0; i < desc->natts; i++)
 	{
@@ -301,11 +305,78 @@ idem_catalog_is_bare(Relation rel)
 										  Anum_pg_index_indexprs, NULL) &&
 		heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL);
 
+		for (int i = 0; i < index->rd_index->indnkeyatts; i++)
+			bare = bare && index->rd_opfamily[i] < FirstNormalObjectId;
 		index_close(index, NoLock);
 		if (!bare)
 			return false;
 	}
 	return true;
+}
+
+/*
+ * Whose relation it is; InvalidOid if there is none.
+ */
+Oid
+idem_catalog_owner_of(Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid			owner = InvalidOid;
+
+	if (HeapTupleIsValid(tuple))
+	{
+		owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+		ReleaseSysCache(tuple);
+	}
+	return owner;
+}
+
+/*
+ * Whether a catalog has a row of this session's temporary schema that is no
+ * superuser's.
+ */
+static bool
+catalog_has_temporary(Oid catalog, AttrNumber namespace_column,
+					  AttrNumber owner_column, Oid namespace)
+{
+	Relation	rel = table_open(catalog, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	bool		found = false;
+
+	ScanKeyInit(&key, namespace_column, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(namespace));
+	scan = systable_beginscan(rel, InvalidOid, false, NULL, 1, &key);
+	while (!found && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		bool		isnull;
+
+		found = !superuser_arg(DatumGetObjectId(heap_getattr(tuple, owner_column,
+															 RelationGetDescr(rel),
+															 &isnull)));
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return found;
+}
+
+/*
+ * Whether the session has temporary objects that names lead to, and that are not a
+ * superuser's.
+ */
+bool
+idem_catalog_has_temporary(void)
+{
+	Oid			namespace;
+	Oid			toast;
+
+	GetTempNamespaceState(&namespace, &toast);
+	return OidIsValid(namespace) &&
+		(catalog_has_temporary(RelationRelationId, Anum_pg_class_relnamespace,
+							   Anum_pg_class_relowner, namespace) ||
+		 catalog_has_temporary(TypeRelationId, Anum_pg_type_typnamespace,
+							   Anum_pg_type_typowner, namespace));
 }
 
 /*

@@ -21,6 +21,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/json.h"
 #include "utils/lsyscache.h"
+#include "utils/rls.h"
 #include "utils/timestamp.h"
 
 #include "fingerprint.h"
@@ -204,6 +205,20 @@ idem_fire_spend(IdemFire *fire, text *key, Jsonb *row_key,
 }
 
 /*
+ * Whether the caller may learn from a key of a row that is not there: it may be one
+ * that a policy hides from him.  Where a state is part of its id, it may be his own
+ * and have moved on.
+ */
+static bool
+fire_may_recall(const IdemFire *fire)
+{
+	int			which[IDEM_TARGET_MAXKEYS];
+
+	return check_enable_rls(fire->target->relid, InvalidOid, true) != RLS_ENABLED ||
+		fire_lasting(fire, which) < fire->target->nkeys;
+}
+
+/*
  * A row that is missing, by the id that was given.  It may have another by now, or
  * have gone after its event; the key answers all the same.
  */
@@ -212,7 +227,7 @@ idem_fire_missing(IdemFire *fire, text *key, const Datum *values,
 				  IdemFireVerdict *verdict)
 {
 	memset(verdict, 0, sizeof(IdemFireVerdict));
-	if (key != NULL &&
+	if (key != NULL && fire_may_recall(fire) &&
 		idem_fire_recall(fire, key, idem_fire_row_key(fire, values),
 						 verdict) &&
 		verdict->outcome == IDEM_FIRE_ALREADY)

@@ -85,6 +85,7 @@ typedef struct ManyRow
 	IdemFireVerdict verdict;
 	text	   *key;			/* its part of the idempotency key; NULL: none
 								 * was given */
+	text	   *former_key;		/* as 1.0.0 made it, if that is another one */
 } ManyRow;
 
 typedef struct Many
@@ -475,20 +476,29 @@ many_trim(Jsonb *json)
 	return JsonbValueToJsonb(made);
 }
 
+static text *
+many_child_key(const IdemFire *fire, const char *printed)
+{
+	return cstring_to_text(idem_child_key(fire->scope.name, fire->key,
+										  printed, strlen(printed)));
+}
+
 /*
  * The row's own part of the key that was given.
  */
-static text *
-many_key(Many *many, const ManyRow *row)
+static void
+many_key(Many *many, ManyRow *row)
 {
 	IdemFire   *fire = &many->fire;
-	Jsonb	   *row_key = many_trim(row->row.row_key != NULL ? row->row.row_key :
-									idem_fire_row_key(fire, row->values));
-	char	   *printed = JsonbToCString(NULL, &row_key->root,
-										 VARSIZE(row_key));
+	Jsonb	   *row_key = row->row.row_key != NULL ? row->row.row_key :
+	idem_fire_row_key(fire, row->values);
+	Jsonb	   *trimmed = many_trim(row_key);
+	char	   *former = JsonbToCString(NULL, &row_key->root, VARSIZE(row_key));
+	char	   *printed = JsonbToCString(NULL, &trimmed->root, VARSIZE(trimmed));
 
-	return cstring_to_text(idem_child_key(fire->scope.name, fire->key,
-										  printed, strlen(printed)));
+	row->key = many_child_key(fire, printed);
+	if (strcmp(former, printed) != 0)
+		row->former_key = many_child_key(fire, former);
 }
 
 static int
@@ -517,7 +527,7 @@ many_order(Many *many)
 	if (many->fire.key == NULL)
 		return order;
 	for (int i = 0; i < many->n; i++)
-		many->rows[i].key = many_key(many, &many->rows[i]);
+		many_key(many, &many->rows[i]);
 	qsort_arg(order, many->n, sizeof(int), many_compare_keys, many->rows);
 	for (int i = 1; i < many->n; i++)
 	{
@@ -561,10 +571,17 @@ many_apply(Many *many)
 		if (row->verdict.outcome == IDEM_FIRE_MISSING)
 		{
 			idem_fire_missing(fire, key, row->values, &row->verdict);
+			if (row->verdict.outcome == IDEM_FIRE_MISSING &&
+				row->former_key != NULL)
+				idem_fire_missing(fire, row->former_key, row->values,
+								  &row->verdict);
 			continue;
 		}
 		if (key != NULL &&
-			idem_fire_recall(fire, key, row->row.row_key, &row->verdict))
+			(idem_fire_recall(fire, key, row->row.row_key, &row->verdict) ||
+			 (row->former_key != NULL &&
+			  idem_fire_recall(fire, row->former_key, row->row.row_key,
+							   &row->verdict))))
 			continue;
 		idem_fire_judge(fire, &row->row, SnapshotAny, &row->verdict);
 		if (row->verdict.outcome != IDEM_FIRE_APPLIED ||

@@ -29,7 +29,9 @@
  * Guards, triggers and defaults of a user's table are his code.  So the row is
  * written as the table's owner, in a security-restricted context and with a
  * search_path of pg_catalog, the table's schema and, last, pg_temp, as guards are
- * read: names must not lead to what the caller has made.  A table
+ * read: names must not lead to what the caller has made.  So are its table and its
+ * partitions opened, whose keys' functions may run then; and a session that has
+ * temporary objects does not tick.  A table
  * of a superuser's is refused: whoever may define its machine could otherwise
  * run anything.  So is one whose owner is under its row security: rows that he
  * does not see are not gone.  Roles of a rule are not asked for, since no role acts.
@@ -305,25 +307,32 @@ tick_handle(void *arg)
 	Oid			schema = get_namespace_oid(timer->schema, true);
 	Oid			relid = OidIsValid(schema) ?
 	get_relname_relid(timer->table, schema) : InvalidOid;
-	Relation	rel;
+	Oid			owner = OidIsValid(relid) ? idem_catalog_owner_of(relid) : InvalidOid;
+	Relation	rel = NULL;
 	IdemTable  *table;
-	Oid			owner;
+	IdemIdentity saved;
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz due = DT_NOEND;
 
-	if (OidIsValid(relid) && !tick_lock(relid))
-	{
-		tick_put_off(timer);
-		return;
-	}
 	/* the name may be another thing's now */
-	rel = OidIsValid(relid) &&
-		(get_rel_relkind(relid) == RELKIND_RELATION ||
-		 get_rel_relkind(relid) == RELKIND_PARTITIONED_TABLE) ?
-		try_table_open(relid, NoLock) : NULL;
-	if (rel == NULL)
+	if (!OidIsValid(owner) ||
+		(get_rel_relkind(relid) != RELKIND_RELATION &&
+		 get_rel_relkind(relid) != RELKIND_PARTITIONED_TABLE))
 	{
 		timer->outcome = tick_is_note(timer) ? NULL : "missing";
+		return;
+	}
+	/* to open a table may be to run functions of its owner's */
+	idem_catalog_become_in(superuser_arg(owner) ? GetUserId() : owner, schema,
+						   &saved);
+	if (tick_lock(relid))
+		rel = try_table_open(relid, NoLock);
+	if (rel == NULL || rel->rd_rel->relowner != owner)
+	{
+		tick_put_off(timer);
+		if (rel != NULL)
+			table_close(rel, NoLock);
+		idem_catalog_restore(&saved);
 		return;
 	}
 	SPI_connect();
@@ -349,7 +358,6 @@ tick_handle(void *arg)
 		timer->next = idem_timer_next(fire.machine, state, timer->event,
 									  timer->since, now);
 	}
-	owner = rel->rd_rel->relowner;
 	if (fire.machine == NULL || (due == DT_NOEND && !tick_is_note(timer)))
 		timer->outcome = tick_is_note(timer) ? NULL : "obsolete";
 	else if (due != DT_NOEND && due > now)
@@ -366,10 +374,7 @@ tick_handle(void *arg)
 	}
 	else
 	{
-		IdemIdentity saved;
-
 		timer->due = 0;
-		idem_catalog_become_in(owner, RelationGetNamespace(rel), &saved);
 		if (tick_is_note(timer))
 		{
 			idem_timers_fill(rel, fire.binding, fire.machine,
@@ -379,10 +384,10 @@ tick_handle(void *arg)
 		}
 		else
 			tick_fire(timer, rel, &fire);
-		idem_catalog_restore(&saved);
 	}
 	SPI_finish();
 	table_close(rel, NoLock);
+	idem_catalog_restore(&saved);
 	if (!timer->done)
 		idem_try_undo();
 }
@@ -618,6 +623,13 @@ idem_tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at)
 				(errcode(ERRCODE_IDEM_MISUSE),
 				 errmsg("idem_tick() cannot be called within itself"),
 				 errhint("Do not call it in a guard or a trigger."),
+				 errhidestmt(true)));
+	if (idem_catalog_has_temporary())
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("idem_tick() cannot be called in a session that has temporary objects"),
+				 errdetail("Triggers and guards of the tables' owners would find them by name."),
+				 errhint("Call it in a session of its own, or after DISCARD TEMP."),
 				 errhidestmt(true)));
 	running = true;
 	PG_TRY();

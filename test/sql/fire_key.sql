@@ -67,6 +67,14 @@ SELECT outcome, from_state FROM idem_try_fire('fk_numeric', 1, 'go', key => 'the
 SELECT outcome FROM idem_try_fire('fk_numeric', 2, 'go', key => 'then');
 SELECT outcome FROM idem_try_fire('fk_numeric', 1, 'go');
 SELECT id, outcome FROM idem_fire_many('fk_numeric', ARRAY[1, 3], 'go', key => 'scale');
+-- ... also by a key that was made from the number as it was written then
+INSERT INTO fk_numeric VALUES (5.00), (6.50);
+SELECT id, outcome FROM idem_fire_many('fk_numeric', ARRAY[5, 6.5], 'go', key => 'former');
+UPDATE idem.key SET key = idem_child('former', '[5.00]', 'idem.fire') WHERE scope = 'idem.fire' AND key = idem_child('former', '[5]', 'idem.fire');
+UPDATE idem.key SET key = idem_child('former', '[6.50]', 'idem.fire') WHERE scope = 'idem.fire' AND key = idem_child('former', '[6.5]', 'idem.fire');
+UPDATE fk_numeric SET state = 'c';
+UPDATE fk_numeric SET state = 'a';
+SELECT id, outcome, from_state FROM idem_fire_many('fk_numeric', ARRAY[5, 6.5], 'go', key => 'former');
 -- two rows that differ in their states only have one part of a key
 CREATE TABLE fk_both (id int, state text, PRIMARY KEY (id, state));
 SELECT idem_attach('fk', 'fk_both', 'state');

@@ -128,10 +128,47 @@ CREATE TEMP TABLE audit (id int);
 GRANT ALL ON audit TO PUBLIC;
 SELECT row_key, outcome FROM idem_tick() WHERE table_name = 'sp_home.t' ORDER BY row_key;
 SELECT count(*) FROM audit;
+DROP TABLE audit;
+CREATE DOMAIN pg_temp.conf AS int;
+SELECT * FROM idem_tick();
+DROP DOMAIN pg_temp.conf;
+SELECT row_key, outcome FROM idem_tick() WHERE table_name = 'sp_home.t' ORDER BY row_key;
 RESET ROLE;
 SELECT what, who, path FROM public.sp_seen ORDER BY n;
 SELECT * FROM sp_home.audit ORDER BY id;
 TRUNCATE public.sp_seen;
+
+-- what runs when a table is opened is its owner's, whoever ticks
+CREATE SEQUENCE public.sp_super;
+CREATE SEQUENCE public.sp_owner;
+GRANT ALL ON SEQUENCE public.sp_super, public.sp_owner TO PUBLIC;
+SET ROLE regress_idem_path_owner;
+CREATE FUNCTION sp_home.sp_draw() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN CASE WHEN CURRENT_USER = 'regress_idem_path_owner' THEN nextval('public.sp_owner') ELSE nextval('public.sp_super') END;
+END $$;
+CREATE FUNCTION sp_home.sp_immutable(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
+	$$ BEGIN PERFORM sp_home.sp_draw(); RETURN i; END $$;
+SELECT idem_define('sp', $$stateDiagram-v2
+	[*] --> a
+	a --> b : go
+	b --> c : late after 0 s
+	c --> [*]
+$$);
+CREATE TABLE sp_home.opened (id int PRIMARY KEY, s text);
+SELECT idem_attach('sp', 'sp_home.opened', 's', history => true);
+INSERT INTO sp_home.opened VALUES (1, 'a');
+UPDATE sp_home.opened SET s = 'b';
+DROP TABLE sp_home.opened;
+CREATE TABLE sp_home.opened (id int, s text) PARTITION BY RANGE ((id + sp_home.sp_immutable(1)));
+RESET ROLE;
+SELECT setval('public.sp_owner', 1, false), setval('public.sp_super', 1, false);
+\c -
+SET client_min_messages = error;
+SELECT row_key, outcome FROM idem_tick() WHERE table_name = 'sp_home.opened';
+SELECT o.is_called AS as_owner, s.is_called AS as_another FROM public.sp_owner AS o, public.sp_super AS s;
+DROP SEQUENCE public.sp_super, public.sp_owner;
+SET search_path = sp_evil, public;
 
 -- the proof at the end of a transaction is the writer's, and takes his path, not that of who commits
 CREATE TABLE public.sp_conf AS SELECT true AS ok;
@@ -162,7 +199,7 @@ SELECT what, who, path FROM public.sp_seen ORDER BY n;
 RESET search_path;
 SELECT idem_detach('sp_home.t', 's'), idem_detach('sp_home.child', 's');
 DROP VIEW pg_temp.sp_conf;
-DROP TABLE pg_temp.audit, sp_seen, public.sp_conf;
+DROP TABLE sp_seen, public.sp_conf;
 DROP SCHEMA sp_home, sp_evil CASCADE;
 DROP FUNCTION sp_note, sp_check, sp_index;
 ALTER TABLE idem.history DISABLE TRIGGER protected_row;
