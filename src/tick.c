@@ -104,6 +104,11 @@ typedef struct Timer
 	bool		keep;			/* look at it again ... */
 	TimestampTz due;			/* ... then, if not 0 */
 	TimestampTz next;			/* ... or then, if it is put off for longer */
+
+	/* while it is handled */
+	const IdemFire *fire;
+	Jsonb	   *history_key;	/* how idem.history knows the row */
+	bool		early;			/* its time is still to come */
 } Timer;
 
 /* one call */
@@ -154,16 +159,35 @@ tick_put_off(Timer *timer)
 }
 
 /*
- * Whether the timer is of an earlier stay in the state than the row's now.
+ * Whether the timer is of an earlier stay in the state than the row's now.  If the
+ * row has no other, it stands for the present stay, whose time may still come.
  */
 static bool
 tick_is_over(void *arg)
 {
 	Timer	   *timer = arg;
+	TimestampTz recorded;
 
-	return idem_timer_is_outdated(timer->schema, timer->table, timer->tag,
-								  timer->row_hash, timer->row_key,
-								  timer->event, timer->since);
+	if (idem_timer_is_outdated(timer->schema, timer->table, timer->tag,
+							   timer->row_hash, timer->row_key,
+							   timer->event, timer->since))
+		return true;
+	recorded = idem_timer_recorded_since(timer->fire->binding, timer->row_hash,
+										 timer->history_key, timer->state);
+	if (recorded > timer->since)
+	{
+		const IdemMachine *machine = timer->fire->machine;
+		TimestampTz due = idem_timer_next(machine,
+										  idem_machine_state(machine, timer->state,
+															 strlen(timer->state)),
+										  timer->event, recorded, DT_NOBEGIN);
+
+		timer->since = recorded;
+		timer->early = due > GetCurrentTimestamp();
+		if (timer->early)
+			timer->due = due;
+	}
+	return timer->early;
 }
 
 /*
@@ -201,6 +225,7 @@ tick_name(Timer *timer, IdemFire *fire, Datum *id)
 	timer->row_key = (Jsonb *) PG_DETOAST_DATUM_COPY(JsonbPGetDatum(name.whole_key));
 	MemoryContextSwitchTo(caller);
 	timer->row_hash = name.row_hash;
+	timer->history_key = name.row_key;
 	return true;
 }
 
@@ -237,6 +262,7 @@ tick_fire(Timer *timer, Relation rel, IdemFire *fire)
 		timer->outcome = "obsolete";
 		return;
 	}
+	timer->fire = fire;
 	idem_fire_one(fire, id, &verdict);
 	switch (verdict.outcome)
 	{
@@ -258,7 +284,10 @@ tick_fire(Timer *timer, Relation rel, IdemFire *fire)
 			timer->due = 1;
 			break;
 		case IDEM_FIRE_ALREADY:
-			timer->outcome = "moved";
+			if (timer->early)
+				timer->keep = true;
+			else
+				timer->outcome = "moved";
 			break;
 		default:
 			timer->outcome = "obsolete";

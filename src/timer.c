@@ -68,7 +68,7 @@ static const char carry_statement[] =
 " SELECT $4, $1, $2, $3, $9, $10, $8, k.event, s.since,"
 " s.since OPERATOR(pg_catalog.+) k.after"
 " FROM ROWS FROM (pg_catalog.unnest($11), pg_catalog.unnest($12)) AS k (event, after)"
-" CROSS JOIN LATERAL (SELECT COALESCE("
+" CROSS JOIN LATERAL (SELECT COALESCE(GREATEST("
 "(SELECT pg_catalog.max(t.since) FROM idem.timer AS t"
 " WHERE t.row_hash OPERATOR(pg_catalog.=) $5"
 " AND t.row_key OPERATOR(pg_catalog.=) $6"
@@ -79,7 +79,7 @@ static const char carry_statement[] =
 " AND t.binding OPERATOR(pg_catalog.=) $3"
 " AND t.since OPERATOR(pg_catalog.<) $16),"
 " " IDEM_TIMERS_SINCE("$5", "$7", "$8", "$13", "$14", "$15", "$4",
-					  " AND l.at OPERATOR(pg_catalog.<) $16") ","
+					  " AND l.at OPERATOR(pg_catalog.<) $16") "),"
 " (SELECT pg_catalog.max(n.since) FROM idem.timer AS n"
 " WHERE n.row_hash OPERATOR(pg_catalog.=) 0 AND n.event OPERATOR(pg_catalog.=) ''"
 " AND n.table_schema OPERATOR(pg_catalog.=) $1"

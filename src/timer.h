@@ -68,6 +68,9 @@ extern void idem_timers_fill(Relation rel, const IdemBinding *binding,
 							 const IdemMachine *machine, const char *schema,
 							 const char *table, TimestampTz since,
 							 bool renamed);
+extern TimestampTz idem_timer_recorded_since(const IdemBinding *binding,
+											 int64 row_hash, Jsonb *history_key,
+											 const char *state);
 extern bool idem_timer_is_outdated(const char *schema, const char *table,
 								   const char *tag, int64 row_hash,
 								   Jsonb *row_key, const char *event,

@@ -366,6 +366,37 @@ idem_timer_is_outdated(const char *schema, const char *table,
 	return SPI_processed > 0;
 }
 
+/*
+ * Since when the row is in the state, as its history tells; DT_NOBEGIN if that tells
+ * of another state, or of none.
+ */
+TimestampTz
+idem_timer_recorded_since(const IdemBinding *binding, int64 row_hash,
+						  Jsonb *history_key, const char *state)
+{
+	static SPIPlanPtr plan = NULL;
+	static const char statement[] =
+	"SELECT " IDEM_TIMERS_SINCE("$1", "$2", "$3", "$4", "$5", "$6", "$7", "");
+	static const Oid types[] = {INT8OID, JSONBOID, TEXTOID, TEXTOID, TEXTOID,
+	TEXTOID, TEXTOID};
+	Datum		args[lengthof(types)];
+	bool		isnull = true;
+	Datum		value = (Datum) 0;
+
+	args[0] = Int64GetDatum(row_hash);
+	args[1] = JsonbPGetDatum(history_key);
+	args[2] = CStringGetTextDatum(state);
+	args[3] = CStringGetTextDatum(get_namespace_name(get_rel_namespace(binding->root)));
+	args[4] = CStringGetTextDatum(get_rel_name(binding->root));
+	args[5] = CStringGetTextDatum(NameStr(binding->column_name));
+	args[6] = CStringGetTextDatum(binding->machine);
+	idem_timers_execute(&plan, statement, lengthof(types), types, args);
+	if (SPI_processed == 1)
+		value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
+							  &isnull);
+	return isnull ? DT_NOBEGIN : DatumGetTimestampTz(value);
+}
+
 /* what a look at one table needs */
 typedef struct Fill
 {

@@ -55,7 +55,8 @@ struct IdemTimersFound
 };
 
 /*
- * The index by which a row is found, or InvalidOid: then all is read.
+ * The index by which a row is found, or InvalidOid: then all is read.  What it may
+ * lack for snapshots that are older than it (indcheckxmin) is not looked for.
  */
 static Oid
 find_index(Relation rel)
@@ -69,7 +70,7 @@ find_index(Relation rel)
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
 
 		if (index->rd_rel->relam == BTREE_AM_OID &&
-			index->rd_index->indisvalid && !index->rd_index->indcheckxmin &&
+			index->rd_index->indisvalid &&
 			index->rd_index->indkey.values[0] == TIMER_ROW_HASH &&
 			heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL))
 			found = lfirst_oid(lc);

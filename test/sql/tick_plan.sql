@@ -25,11 +25,17 @@ SELECT outcome FROM idem_fire('tp', 1, 'go');
 UPDATE tp SET id = 3 WHERE id = 2;
 ALTER TABLE tp ADD CONSTRAINT never CHECK (id <> 3 OR state = 'a');
 UPDATE idem.timer SET due = '2020-01-01', since = '2020-01-01' WHERE machine = 'tp';
+SET session_replication_role = replica;
+UPDATE idem.history SET at = '2020-01-01' WHERE machine = 'tp';
+RESET session_replication_role;
 SET client_min_messages = error;
 SELECT row_key, event, outcome FROM idem_tick();
 SET client_min_messages = warning;
 INSERT INTO tp VALUES (4);
 UPDATE idem.timer SET due = '2020-01-01', since = '2020-01-01' WHERE row_key = '{"id": 4}';
+SET session_replication_role = replica;
+UPDATE idem.history SET at = '2020-01-01' WHERE row_key = '{"id": 4}';
+RESET session_replication_role;
 SELECT row_key, event, outcome FROM idem_tick();
 SELECT idem_define('tp', 'stateDiagram-v2
 	[*] --> a
@@ -40,7 +46,13 @@ SELECT row_key, event, outcome FROM idem_tick();
 -- the same with 3000 rows, of which none is analyzed
 INSERT INTO tp SELECT generate_series(11, 3010);
 UPDATE idem.timer SET due = '2020-01-01', since = '2020-01-01' WHERE machine = 'tp' AND (row_key ->> 'id')::int BETWEEN 101 AND 120;
+SET session_replication_role = replica;
+UPDATE idem.history SET at = '2020-01-01' WHERE machine = 'tp' AND (row_key ->> 'id')::int BETWEEN 101 AND 120;
+RESET session_replication_role;
 UPDATE idem.timer SET due = '2020-01-01', since = '2020-01-01', tries = 0 WHERE row_key = '{"id": 3}';
+SET session_replication_role = replica;
+UPDATE idem.history SET at = '2020-01-01' WHERE row_key = '{"id": 3}';
+RESET session_replication_role;
 BEGIN;
 SELECT scans, rows FROM tp_reads \gset
 SELECT outcome, count(*) FROM generate_series(11, 60) AS i, idem_fire('tp', i, 'go') GROUP BY 1;
@@ -65,6 +77,9 @@ SELECT count(*), count(DISTINCT row_key), min(due - since), max(due - since) FRO
 -- ... also where the session wants other plans
 UPDATE idem.timer SET due = '2020-01-01', since = '2020-01-01', tries = 0
 WHERE machine = 'tp' AND (row_key ->> 'id')::int BETWEEN 201 AND 220;
+SET session_replication_role = replica;
+UPDATE idem.history SET at = '2020-01-01' WHERE machine = 'tp' AND (row_key ->> 'id')::int BETWEEN 201 AND 220;
+RESET session_replication_role;
 BEGIN;
 SET LOCAL client_min_messages = error;
 SET LOCAL plan_cache_mode = force_custom_plan;

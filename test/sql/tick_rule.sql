@@ -94,6 +94,22 @@ SELECT tr_pass('45 min');
 SELECT row_key, event, outcome FROM idem_tick() ORDER BY row_key;
 SELECT id, state FROM tr_t WHERE id > 6 ORDER BY id;
 
+-- ... also before the rows have been looked for, and where the row's key changes
+INSERT INTO tr_t VALUES (9, 'p'), (10, 'p');
+SELECT tr_pass('50 min');
+UPDATE idem.transition SET after = NULL WHERE machine = 'tr';
+UPDATE tr_t SET state = 'q' WHERE id IN (9, 10);
+UPDATE tr_t SET state = 'p' WHERE id IN (9, 10);
+UPDATE idem.transition AS t SET after = a.after FROM tr_after AS a WHERE t.machine = 'tr' AND t.event = a.event AND t.from_state = a.from_state AND t.to_state = a.to_state;
+UPDATE tr_t SET id = 11 WHERE id = 10;
+DELETE FROM idem.timer WHERE machine = 'tr' AND event = '';
+SELECT tr_pass('20 min');
+SELECT row_key, event, outcome FROM idem_tick() ORDER BY row_key;
+SELECT id, state FROM tr_t WHERE id > 8 ORDER BY id;
+SELECT tr_pass('45 min');
+SELECT row_key, event, outcome FROM idem_tick() ORDER BY row_key;
+SELECT id, state FROM tr_t WHERE id > 8 ORDER BY id;
+
 DROP VIEW tr_timer;
 DROP TABLE tr_t;
 DROP FUNCTION tr_pass;
