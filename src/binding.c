@@ -527,21 +527,56 @@ idem_table_require(Relation rel, MemoryContext holder)
 	return table;
 }
 
-/*
- * The binding that a trigger belongs to; an error if it has lost it.
- */
-IdemBinding *
-idem_table_binding(IdemTable *table, const char *tag)
+static IdemBinding *
+table_find(IdemTable *table, const char *tag)
 {
 	for (int i = 0; i < table->nbindings; i++)
 	{
 		if (strcmp(table->bindings[i].tag, tag) == 0)
 			return &table->bindings[i];
 	}
+	return NULL;
+}
+
+/*
+ * The binding that a trigger belongs to; an error if it has lost it.
+ */
+IdemBinding *
+idem_table_binding(IdemTable *table, const char *tag)
+{
+	IdemBinding *binding = table_find(table, tag);
+
+	if (binding != NULL)
+		return binding;
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_MISUSE),
 			 errmsg("table \"%s\" has lost trigger \"%s\" of a binding",
 					get_rel_name(table->relid), tag),
 			 errhint("Detach what is left of it with idem_detach(), and attach the machine again."),
 			 errhidestmt(true)));
+}
+
+/*
+ * The same for a trigger of the statement.  NULL if the column was dropped with
+ * all that depends on it, which are the triggers for each row: where one of these
+ * is left, another was lost in another way.
+ */
+IdemBinding *
+idem_table_statement_binding(IdemTable *table, Relation rel, const char *tag)
+{
+	const TriggerDesc *triggers = rel->trigdesc;
+	IdemBinding *binding = table_find(table, tag);
+
+	if (binding != NULL)
+		return binding;
+	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
+	{
+		const Trigger *trigger = &triggers->triggers[i];
+
+		if (TRIGGER_FOR_ROW(trigger->tgtype) &&
+			trigger->tgnargs == IDEM_NARGS &&
+			strcmp(trigger->tgargs[IDEM_ARG_TAG], tag) == 0)
+			return idem_table_binding(table, tag);
+	}
+	return NULL;
 }

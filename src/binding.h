@@ -88,6 +88,8 @@ extern bool idem_binding_is_child(const char *options_text);
 extern IdemTable *idem_table_get(Relation rel, MemoryContext holder);
 extern IdemTable *idem_table_require(Relation rel, MemoryContext holder);
 extern IdemBinding *idem_table_binding(IdemTable *table, const char *tag);
+extern IdemBinding *idem_table_statement_binding(IdemTable *table, Relation rel,
+												 const char *tag);
 
 /* trigger.c */
 extern bool idem_trigger_is_ours(Oid function, const char *name);

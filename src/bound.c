@@ -158,6 +158,28 @@ idem_bound_lock(const char *machine)
 }
 
 /*
+ * The same where states go.  A statement of this session that is writing the
+ * tables would not be kept out by the locks, and goes by the definition that it
+ * began with.
+ */
+static List *
+bound_lock_idle(const char *machine)
+{
+	List	   *tables = idem_bound_lock(machine);
+	ListCell   *cell;
+
+	foreach(cell, tables)
+	{
+		IdemBound  *bound = lfirst(cell);
+		Relation	rel = relation_open(bound->relid, NoLock);
+
+		idem_catalog_check_idle(rel, ShareRowExclusiveLock, "idem_define()");
+		relation_close(rel, NoLock);
+	}
+	return tables;
+}
+
+/*
  * The name of a state in a column's value.
  */
 static char *
@@ -363,7 +385,7 @@ idem_bound_check_empty(const char *machine, List *states)
 		return;
 
 	initStringInfo(&report);
-	foreach(cell, idem_bound_lock(machine))
+	foreach(cell, bound_lock_idle(machine))
 	{
 		IdemBound  *bound = lfirst(cell);
 		ListCell   *inner;
@@ -554,7 +576,8 @@ idem_bound_move(const char *machine, List *from, List *to, List *gone,
 
 	PG_TRY();
 	{
-		List	   *tables = idem_bound_lock(machine);
+		List	   *tables = gone != NIL ? bound_lock_idle(machine) :
+		idem_bound_lock(machine);
 		ListCell   *cell;
 
 		migration = &mine;

@@ -309,6 +309,23 @@ guard_check_trigger(TriggerData *trigdata)
 }
 
 /*
+ * Whether a trigger of the statement has anything to do.  It outlives a column that
+ * is dropped with all that depends on it.
+ */
+static bool
+guard_has_proof(FunctionCallInfo fcinfo)
+{
+	TriggerData *trigdata = (TriggerData *) fcinfo->context;
+
+	return idem_guard_proof_is_due() &&
+		(trigdata->tg_trigger->tgnargs != IDEM_NARGS ||
+		 idem_table_statement_binding(idem_table_get(trigdata->tg_relation,
+													 fcinfo->flinfo->fn_mcxt),
+									  trigdata->tg_relation,
+									  trigdata->tg_trigger->tgargs[IDEM_ARG_TAG]) != NULL);
+}
+
+/*
  * idem_guard(machine, options, tag) -> trigger
  */
 Datum
@@ -331,8 +348,8 @@ idem_guard(PG_FUNCTION_ARGS)
 			!idem_guard_has_moved() &&
 			idem_catalog_is_restored(trigdata->tg_relation))
 			return PointerGetDatum(NULL);
-		/* it outlives a column that is dropped with all that depends on it */
-		if (TRIGGER_FIRED_FOR_STATEMENT(trigdata->tg_event) && !idem_guard_proof_is_due())
+		if (TRIGGER_FIRED_FOR_STATEMENT(trigdata->tg_event) &&
+			!guard_has_proof(fcinfo))
 			return PointerGetDatum(NULL);
 		call = guard_begin(fcinfo);
 	}

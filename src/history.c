@@ -442,10 +442,14 @@ idem_history_changed(PG_FUNCTION_ARGS)
 	table = idem_table_get(trigdata->tg_relation, context);
 	if (!idem_writing_end(statement, relid, true, table->each_row) &&
 		tuplestore_tuple_count(trigdata->tg_newtable) > 0)
-		history_inserted(trigdata,
-						 idem_table_binding(table,
-											trigdata->tg_trigger->tgargs[IDEM_ARG_TAG]),
-						 statement);
+	{
+		IdemBinding *binding = idem_table_statement_binding(table,
+															trigdata->tg_relation,
+															trigdata->tg_trigger->tgargs[IDEM_ARG_TAG]);
+
+		if (binding != NULL)
+			history_inserted(trigdata, binding, statement);
+	}
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
 	return PointerGetDatum(NULL);

@@ -243,7 +243,39 @@ RESET ROLE;
 DROP TABLE flow_text;
 DROP TYPE flow_dirt;
 
-DELETE FROM idem.machine WHERE name IN ('flow', 'dirt');
+-- A statement that is writing an attached table keeps to the states there were
+CREATE TABLE flow_text (id int PRIMARY KEY, state text, n int);
+SELECT idem_define('busy', E'stateDiagram-v2\n[*] --> a\na --> b\na --> c'), idem_attach('busy', 'flow_text', 'state');
+INSERT INTO flow_text VALUES (1, 'a'), (2, 'a');
+CREATE FUNCTION flow_define(definition text, moved jsonb) RETURNS int LANGUAGE plpgsql AS $$BEGIN
+	PERFORM idem_define('busy', definition, moved);
+	RETURN 1;
+END$$;
+CREATE FUNCTION flow_delete() RETURNS int LANGUAGE plpgsql AS $$BEGIN
+	DELETE FROM idem.state WHERE machine = 'busy' AND name = 'c';
+	RETURN 1;
+END$$;
+UPDATE flow_text SET state = CASE id WHEN 1 THEN 'b' ELSE 'c' END,
+	n = CASE id WHEN 2 THEN flow_define(E'stateDiagram-v2\n[*] --> a\na --> b', NULL) END;
+UPDATE flow_text SET state = CASE id WHEN 1 THEN 'b' ELSE 'c' END,
+	n = CASE id WHEN 2 THEN flow_define(E'stateDiagram-v2\n[*] --> a\na --> b', '{"c": "a"}') END;
+UPDATE flow_text SET state = CASE id WHEN 1 THEN 'b' ELSE 'c' END, n = CASE id WHEN 2 THEN flow_delete() END;
+-- a definition that gives up none, and one in a statement of its own
+UPDATE flow_text SET n = flow_define(E'stateDiagram-v2\n[*] --> a\na --> b\na --> c\nb --> c', NULL) WHERE id = 1;
+SELECT flow_define(E'stateDiagram-v2\n[*] --> a\na --> b', NULL);
+-- not in the midst of rows being moved
+CREATE FUNCTION flow_again() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+	PERFORM idem_define('busy', E'stateDiagram-v2\n[*] --> a');
+	RETURN new;
+END$$;
+CREATE TRIGGER again BEFORE UPDATE ON flow_text FOR EACH ROW EXECUTE FUNCTION flow_again();
+SELECT idem_define('busy', E'stateDiagram-v2\n[*] --> b', '{"a": "b"}');
+SELECT * FROM flow_text ORDER BY id;
+SELECT * FROM idem_verify('flow_text');
+DROP TABLE flow_text;
+DROP FUNCTION flow_define, flow_delete, flow_again;
+
+DELETE FROM idem.machine WHERE name IN ('flow', 'dirt', 'busy');
 SELECT idem_revoke('regress_idem_keeper');
 REVOKE CREATE ON SCHEMA public FROM regress_idem_keeper;
 DROP ROLE regress_idem_keeper, regress_idem_clerk;

@@ -45,12 +45,23 @@ SELECT idem_attach('dt', 'dt', 'status', history => true);
 ALTER TABLE dt RENAME status TO state;
 ALTER TABLE dt DROP state CASCADE;
 SELECT * FROM left_behind;
+INSERT INTO dt VALUES (1);
+UPDATE dt SET x = 1;
 SELECT idem_detach('dt', 'state');
 ALTER TABLE dt ADD other text DEFAULT 'a';
 SELECT idem_attach('dt', 'dt', 'other', history => true);
 SELECT idem_detach('dt', 'state');
+-- which is nothing to the rows of another
+INSERT INTO dt VALUES (2);
+UPDATE dt SET other = 'b' WHERE id = 2;
+SELECT row_key, from_state, to_state FROM idem_history('dt', 2);
 SELECT idem_detach('dt', 'status');
 SELECT * FROM left_behind;
+-- a trigger that was lost in another way
+BEGIN;
+DROP TRIGGER "~idem_other" ON dt;
+INSERT INTO dt VALUES (3);
+ROLLBACK;
 SELECT idem_detach('dt', 'other');
 -- it goes along with that of another column of the same name
 ALTER TABLE dt ADD status text DEFAULT 'a';
@@ -60,8 +71,24 @@ ALTER TABLE dt ADD status text DEFAULT 'a';
 SELECT idem_attach('dt', 'dt', 'status', history => true);
 SELECT idem_detach('dt', 'status');
 SELECT * FROM left_behind;
-INSERT INTO dt VALUES (1);
+INSERT INTO dt VALUES (3);
 DROP TABLE dt;
+
+-- what is left is written while a row of another table is still to be proven
+CREATE TABLE dt (id int PRIMARY KEY, state text DEFAULT 'a', x int);
+CREATE TABLE dt_late (id int PRIMARY KEY, state text DEFAULT 'a', x int);
+SELECT idem_define('dt plain', 'stateDiagram-v2
+	[*] --> a
+	a --> b : go');
+SELECT idem_attach('dt plain', t, 'state') FROM unnest('{dt, dt_late}'::regclass[]) AS t;
+INSERT INTO dt VALUES (1);
+INSERT INTO dt_late VALUES (1);
+CREATE FUNCTION dt_late() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN UPDATE dt SET x = new.id; RETURN new; END$$;
+CREATE TRIGGER "~~late" BEFORE UPDATE ON dt_late FOR EACH ROW EXECUTE FUNCTION dt_late();
+ALTER TABLE dt DROP state CASCADE;
+UPDATE dt_late SET state = 'b';
+TABLE dt;
+DROP TABLE dt, dt_late;
 
 -- a child that was attached by itself before it inherited stays attached
 CREATE TABLE dt (id int PRIMARY KEY, state text DEFAULT 'a');
