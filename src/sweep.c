@@ -40,6 +40,7 @@
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -66,6 +67,7 @@ struct IdemSweepKind
 
 	/* rows expire by a condition ... */
 	IdemSweepStatement list;
+	IdemSweepStatement lock;
 	IdemSweepStatement remove;
 	/* ... or are swept in another way */
 	void		(*walk) (IdemSweep *sweep);
@@ -89,11 +91,16 @@ struct IdemSweepKind
 		.nparams = 4, .types = {TIDOID, TIDOID, TIMESTAMPTZOID, INT8OID}, \
 		.by_index = true \
 	}, \
-	.remove = { \
-		.text = "DELETE FROM ONLY idem." table " WHERE ctid OPERATOR(pg_catalog.=)" \
-		" ANY (ARRAY(" EXPIRED_IN_RANGE(table, expired) \
-		" FOR UPDATE SKIP LOCKED))", \
+	.lock = { \
+		.text = "SELECT ARRAY(" EXPIRED_IN_RANGE(table, expired) \
+		" FOR UPDATE SKIP LOCKED)", \
 		.nparams = 4, .types = {TIDOID, TIDOID, TIMESTAMPTZOID, INT8OID}, \
+		.by_index = true \
+	}, \
+	.remove = { \
+		.text = "DELETE FROM ONLY idem." table \
+		" WHERE ctid OPERATOR(pg_catalog.=) ANY ($1)", \
+		.nparams = 1, .types = {TIDARRAYOID}, \
 		.by_index = true \
 	} \
 }
@@ -203,11 +210,11 @@ idem_sweep_execute(IdemSweepStatement *statement, IdemRelation whose,
 typedef struct SweepRange
 {
 	IdemSweep  *sweep;
-	ItemPointerData from;
+	ItemPointerData from;		/* goes on behind the last that was found */
 	ItemPointerData to;			/* not included */
-	bool		full;			/* there may be more than it removed */
+	bool		full;			/* there may be more than it found */
 	bool		listing;
-	ItemPointer found;			/* what listing found */
+	ItemPointer found;
 	uint64		nfound;
 } SweepRange;
 
@@ -225,6 +232,68 @@ sweep_next_pace(const IdemSweep *sweep, int64 pace, TimestampTz began)
 }
 
 /*
+ * The rows of the range that have expired, as many as are wanted: the result of
+ * a statement that gives their places in order.  The caller has connected to SPI.
+ */
+static void
+sweep_list(SweepRange *range, const Datum *values)
+{
+	IdemSweep  *sweep = range->sweep;
+
+	idem_sweep_execute((IdemSweepStatement *) &sweep->kind->list,
+					   sweep->kind->relation, values);
+	range->nfound = SPI_processed;
+	range->found = MemoryContextAlloc(sweep->context,
+									  Max(range->nfound, 1) *
+									  sizeof(ItemPointerData));
+	for (uint64 i = 0; i < range->nfound; i++)
+	{
+		bool		isnull;
+		Datum		tid = SPI_getbinval(SPI_tuptable->vals[i],
+										SPI_tuptable->tupdesc, 1, &isnull);
+
+		range->found[i] = *(ItemPointer) DatumGetPointer(tid);
+	}
+}
+
+/*
+ * Removes them.  A trigger of the owner's may keep some, so how many were found
+ * is not to be told from how many are gone.
+ */
+static int64
+sweep_remove(SweepRange *range, const Datum *values)
+{
+	IdemSweepKind *kind = (IdemSweepKind *) range->sweep->kind;
+	ArrayType  *array;
+	Datum		tids;
+	bool		isnull;
+
+	idem_sweep_execute(&kind->lock, kind->relation, values);
+	tids = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
+						 &isnull);
+	array = DatumGetArrayTypeP(tids);
+	range->nfound = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
+	range->found = (ItemPointer) ARR_DATA_PTR(array);
+	if (range->nfound == 0)
+		return 0;
+	idem_sweep_execute(&kind->remove, kind->relation, &tids);
+	return SPI_processed;
+}
+
+/*
+ * A row that was updated while we looked may lie before or behind the range.
+ */
+static void
+sweep_go_behind(SweepRange *range, ItemPointer tid)
+{
+	if (ItemPointerCompare(tid, &range->from) < 0)
+		return;
+	range->from = *tid;
+	ItemPointerSetOffsetNumber(&range->from,
+							   ItemPointerGetOffsetNumber(tid) + 1);
+}
+
+/*
  * Removes what has expired in the range, or lists it.
  */
 static void
@@ -232,7 +301,6 @@ sweep_range(void *arg)
 {
 	SweepRange *range = (SweepRange *) arg;
 	IdemSweep  *sweep = range->sweep;
-	IdemSweepKind *kind = (IdemSweepKind *) sweep->kind;
 	TimestampTz began = GetCurrentTimestamp();
 	int64		left = sweep->quota - sweep->removed;
 	int64		most = range->listing ? left : Min(left, sweep->row_pace);
@@ -244,33 +312,22 @@ sweep_range(void *arg)
 	};
 
 	SPI_connect();
-	idem_sweep_execute(range->listing ? &kind->list : &kind->remove,
-					   kind->relation, values);
 	if (range->listing)
-	{
-		range->nfound = SPI_processed;
-		range->found = MemoryContextAlloc(sweep->context,
-										  Max(range->nfound, 1) *
-										  sizeof(ItemPointerData));
-		for (uint64 i = 0; i < range->nfound; i++)
-		{
-			bool		isnull;
-			Datum		tid = SPI_getbinval(SPI_tuptable->vals[i],
-											SPI_tuptable->tupdesc, 1, &isnull);
-
-			range->found[i] = *(ItemPointer) DatumGetPointer(tid);
-		}
-	}
+		sweep_list(range, values);
 	else
+		sweep->removed += sweep_remove(range, values);
+	range->full = range->nfound >= most;
+	if (range->nfound > 0)
+		sweep_go_behind(range, &range->found[range->nfound - 1]);
+	SPI_finish();
+
+	if (!range->listing)
 	{
 		int64		next = sweep_next_pace(sweep, sweep->row_pace, began);
 
-		sweep->removed += SPI_processed;
-		range->full = SPI_processed >= most;
 		if (range->full || next < sweep->row_pace)
 			sweep->row_pace = Min(next, ROWS_AT_A_TIME);
 	}
-	SPI_finish();
 }
 
 static bool
@@ -285,15 +342,49 @@ sweep_range_tried(SweepRange *range)
 }
 
 /*
- * Removes what has expired in some blocks.  Where that raises an error, row
- * by row, so that only the one that is to blame stays.  False if the turn ended
- * before all was removed.
+ * The same row by row, so that only the one that is to blame stays.
+ */
+static void
+sweep_row_by_row(SweepRange *range)
+{
+	IdemSweep  *sweep = range->sweep;
+	bool		failed = false;
+
+	range->listing = true;
+	do
+	{
+		MemoryContextReset(sweep->context);
+		if (!sweep_range_tried(range))
+		{
+			failed = true;
+			break;
+		}
+		for (uint64 i = 0; i < range->nfound && !idem_sweep_is_over(sweep); i++)
+		{
+			SweepRange	one = {.sweep = sweep,.from = range->found[i]};
+			SweepRange	behind = one;
+
+			CHECK_FOR_INTERRUPTS();
+			sweep_go_behind(&behind, &range->found[i]);
+			one.to = behind.from;
+			if (!sweep_range_tried(&one))
+				failed = true;
+		}
+	} while (range->full && !idem_sweep_is_over(sweep));
+	if (failed)
+		ereport(WARNING,
+				(errmsg("an expired row of table \"idem.%s\" could not be swept",
+						sweep->kind->name)));
+}
+
+/*
+ * Removes what has expired in some blocks, row by row from where that raises an
+ * error.  False if the turn ended before all was removed.
  */
 static bool
 sweep_blocks(IdemSweep *sweep, BlockNumber block, BlockNumber n)
 {
 	SweepRange	range = {.sweep = sweep};
-	bool		failed = false;
 
 	ItemPointerSet(&range.from, block, 0);
 	ItemPointerSet(&range.to, block + n, 0);
@@ -307,28 +398,7 @@ sweep_blocks(IdemSweep *sweep, BlockNumber block, BlockNumber n)
 		IDEM_VACUUM_DELAY();
 		MemoryContextReset(sweep->context);
 	}
-
-	range.listing = true;
-	if (!sweep_range_tried(&range))
-	{
-		failed = true;
-		range.nfound = 0;
-	}
-	range.listing = false;
-	for (uint64 i = 0; i < range.nfound && !idem_sweep_is_over(sweep); i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		range.from = range.found[i];
-		range.to = range.from;
-		ItemPointerSetOffsetNumber(&range.to,
-								   ItemPointerGetOffsetNumber(&range.to) + 1);
-		if (!sweep_range_tried(&range))
-			failed = true;
-	}
-	if (failed)
-		ereport(WARNING,
-				(errmsg("an expired row of table \"idem.%s\" could not be swept",
-						sweep->kind->name)));
+	sweep_row_by_row(&range);
 	return sweep->removed < sweep->quota;
 }
 

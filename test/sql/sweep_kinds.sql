@@ -110,9 +110,41 @@ DROP TRIGGER refuse ON idem.token;
 SELECT removed FROM idem_sweep() WHERE kind = 'token';
 SELECT expires_at FROM idem.token;
 
+-- rows that a trigger keeps, or that raise an error, hide none that are behind them
+DELETE FROM idem.token;
+CALL pg_temp.fill(0, 500);
+CREATE FUNCTION pg_temp.hold() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF OLD.hash IN (SELECT sha256(n::text::bytea) FROM generate_series(1, 60) AS n) THEN
+		RETURN NULL;
+	END IF;
+	RETURN OLD;
+END $$;
+CREATE TRIGGER hold BEFORE DELETE ON idem.token FOR EACH ROW EXECUTE FUNCTION pg_temp.hold();
+SELECT removed FROM idem_sweep(30) WHERE kind = 'token';
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+TABLE pg_temp.left_over;
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+DROP TRIGGER hold ON idem.token;
+DELETE FROM idem.token;
+CALL pg_temp.fill(0, 30);
+CREATE FUNCTION pg_temp.refuse_all() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF OLD.hash IN (SELECT sha256(n::text::bytea) FROM generate_series(1, 20) AS n) THEN
+		RAISE EXCEPTION 'no';
+	END IF;
+	RETURN OLD;
+END $$;
+CREATE TRIGGER refuse BEFORE DELETE ON idem.token FOR EACH ROW EXECUTE FUNCTION pg_temp.refuse_all();
+SELECT removed FROM idem_sweep(1) WHERE kind = 'token';
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+DROP TRIGGER refuse ON idem.token;
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+
 -- the position goes round, is saved, and a sweep without one still sweeps
 DELETE FROM idem.token;
 VACUUM idem.token;
+UPDATE idem.sweep_state SET position = 0;
 CALL pg_temp.fill(0, 20000);
 SELECT removed FROM idem_sweep(15000) WHERE kind = 'token';
 SELECT position > 0 AS remembered FROM idem.sweep_state WHERE kind = 'token';
