@@ -37,7 +37,7 @@
 
 #include "catalog.h"
 #include "compat.h"
-#include "store.h"
+#include "registry.h"
 
 #define ALL_COLUMNS \
 	"scope, key, state, hold, attempt, fence, lease_until, expires_at, " \
@@ -497,11 +497,32 @@ idem_sql_insert(IdemStore *store, IdemRow *row, const IdemWait *wait)
 	return sql_run(store, SQL_INSERT, NULL, row, false, wait);
 }
 
+static bool
+sql_is_same_claim(const IdemRow *a, const IdemRow *b)
+{
+	return idem_row_state(a) == idem_row_state(b) &&
+		DatumGetInt32(a->values[IDEM_COL_ATTEMPT]) ==
+		DatumGetInt32(b->values[IDEM_COL_ATTEMPT]) &&
+		a->nulls[IDEM_COL_FENCE] == b->nulls[IDEM_COL_FENCE] &&
+		(a->nulls[IDEM_COL_FENCE] ||
+		 DatumGetInt64(a->values[IDEM_COL_FENCE]) ==
+		 DatumGetInt64(b->values[IDEM_COL_FENCE]));
+}
+
 IdemStoreResult
 idem_sql_update(IdemStore *store, const IdemRow *old, IdemRow *row,
 				bool own, const IdemWait *wait)
 {
-	return sql_run(store, SQL_UPDATE, old, row, own, wait);
+	IdemStoreResult result = sql_run(store, SQL_UPDATE, old, row, own, wait);
+	IdemRow		stored;
+
+	/* what we wrote is there as a trigger of the owner's may have changed it */
+	if (own && result == IDEM_STORE_CHANGED &&
+		idem_sql_read(store, DatumGetTextPP(row->values[IDEM_COL_SCOPE]),
+					  DatumGetTextPP(row->values[IDEM_COL_KEY]), &stored) &&
+		sql_is_same_claim(old, &stored))
+		result = sql_run(store, SQL_UPDATE, &stored, row, own, wait);
+	return result;
 }
 
 IdemStoreResult
