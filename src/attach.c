@@ -13,7 +13,8 @@
  * partitions and children, against writers, in the order of every other DDL.
  * Rows are looked at after that, with the latest snapshot.
  *
- * Everything is done as the caller, who must own the table and its children.
+ * Everything is done as the caller, who must own the table and its children; but
+ * guards are read as the owner.
  */
 #include "postgres.h"
 
@@ -194,6 +195,24 @@ attach_lock_tables(Attachment *attachment)
 }
 
 /*
+ * Reads the machine's guards as the table's owner, also where a superuser attaches
+ * what is not his: parsing may run what belongs to the table.
+ */
+static void
+attach_check_guards(Relation rel, const IdemMachine *machine)
+{
+	Oid			owner = rel->rd_rel->relowner;
+	bool		as_owner = owner != GetUserId() && !superuser_arg(owner);
+	IdemIdentity saved;
+
+	if (as_owner)
+		idem_catalog_become_user(owner, RelationGetNamespace(rel), &saved);
+	idem_judge_check_guards(rel, machine);
+	if (as_owner)
+		idem_catalog_restore(&saved);
+}
+
+/*
  * Checks columns, guards and bindings of the tables that get triggers.
  */
 static void
@@ -222,7 +241,7 @@ attach_check_tables(Attachment *attachment, const IdemMachine *machine)
 		idem_trigger_refuse_taken(rel, attnum);
 		if (list_member_oid(attachment->relids, lfirst_oid(lc)))
 		{
-			idem_judge_check_guards(rel, machine);
+			attach_check_guards(rel, machine);
 			if (attachment->history)
 				idem_attachable_history(rel);
 		}

@@ -11,8 +11,10 @@
  * which keeps further tables from being bound; the set of children is read
  * again until nothing was added.
  *
- * Tables belong to users: they are counted and written as the caller, who needs
- * the privileges.  Row security that would hide rows from the count is an
+ * Tables belong to users: they are counted for the caller and written as him, who
+ * needs the privileges.  To plan a query is to run functions of the table's owner
+ * that are in its indexes, so the counting itself is done as he, unless he is a
+ * superuser; he must see all rows as well.  Row security that would hide rows from the count is an
  * error.  A temporary table of another session cannot be read and is passed
  * over.
  */
@@ -37,6 +39,7 @@
 #include "utils/syscache.h"
 
 #include "catalog.h"
+#include "compat.h"
 #include "errors.h"
 #include "machine.h"
 #include "rowversion.h"
@@ -252,6 +255,58 @@ bound_execute(const char *statement, int nargs, Oid *types, Datum *values,
 }
 
 /*
+ * As whom a table is counted.
+ */
+static Oid
+bound_counter(Oid relid)
+{
+	Oid			owner = idem_catalog_owner_of(relid);
+
+	return OidIsValid(owner) && !superuser_arg(owner) ? owner : GetUserId();
+}
+
+static bool
+bound_may_select(const IdemBound *bound, Oid role)
+{
+	AttrNumber	attnum = get_attnum(bound->relid, NameStr(bound->column));
+
+	return pg_class_aclcheck(bound->relid, role, ACL_SELECT) == ACLCHECK_OK ||
+		pg_attribute_aclcheck(bound->relid, attnum, role,
+							  ACL_SELECT) == ACLCHECK_OK;
+}
+
+/*
+ * Whether a role sees all rows of a table.
+ */
+static bool
+bound_role_may_count(const IdemBound *bound, Oid role)
+{
+	return bound_may_select(bound, role) &&
+		check_enable_rls(bound->relid, role, true) != RLS_ENABLED;
+}
+
+/*
+ * The errors that the caller's own query would meet before it runs.
+ */
+static void
+bound_require_count(const IdemBound *bound)
+{
+	Oid			namespace = get_rel_namespace(bound->relid);
+	int			guc_level = NewGUCNestLevel();
+
+	if (!IDEM_MAY_USE_SCHEMA(namespace))
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_SCHEMA,
+					   get_namespace_name(namespace));
+	if (!bound_may_select(bound, GetUserId()))
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE,
+					   get_rel_name(bound->relid));
+	(void) set_config_option("row_security", "off", PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) check_enable_rls(bound->relid, InvalidOid, false);
+	AtEOXact_GUC(false, guc_level);
+}
+
+/*
  * How many rows are in which state, as a list of StateCount.
  */
 List *
@@ -259,15 +314,30 @@ idem_bound_count(const IdemBound *bound)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	List	   *counts = NIL;
+	IdemIdentity saved;
+	Oid			counter;
 
+	/* its owner and its schema stay, and nothing of it has run */
+	LockRelationOid(bound->relid, AccessShareLock);
 	if (!bound_is_readable(bound->relid))
+	{
+		UnlockRelationOid(bound->relid, AccessShareLock);
 		return NIL;
+	}
+	bound_require_count(bound);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
+	counter = bound_counter(bound->relid);
+	if (counter != GetUserId())
+		idem_catalog_become_user(counter, get_rel_namespace(bound->relid),
+								 &saved);
+	else
+		idem_catalog_become_bare(counter, &saved);
 	bound_execute(psprintf("SELECT %s, pg_catalog.count(*) FROM %s GROUP BY 1 ORDER BY 1",
 						   bound_expression(bound),
 						   idem_bound_name(bound->relid)),
 				  0, NULL, NULL, true);
+	idem_catalog_restore(&saved);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		HeapTuple	tuple = SPI_tuptable->vals[i];
@@ -296,13 +366,11 @@ idem_bound_count(const IdemBound *bound)
 bool
 idem_bound_may_count(const IdemBound *bound)
 {
-	AttrNumber	attnum = get_attnum(bound->relid, NameStr(bound->column));
-
-	return (pg_class_aclcheck(bound->relid, GetUserId(),
-							  ACL_SELECT) == ACLCHECK_OK ||
-			pg_attribute_aclcheck(bound->relid, attnum, GetUserId(),
-								  ACL_SELECT) == ACLCHECK_OK) &&
-		check_enable_rls(bound->relid, InvalidOid, true) != RLS_ENABLED;
+	if (!bound_is_readable(bound->relid))
+		return true;
+	return IDEM_MAY_USE_SCHEMA(get_rel_namespace(bound->relid)) &&
+		bound_role_may_count(bound, GetUserId()) &&
+		bound_role_may_count(bound, bound_counter(bound->relid));
 }
 
 /* whether and where a list of C strings holds one */

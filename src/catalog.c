@@ -270,6 +270,26 @@ idem_catalog_restore(const IdemIdentity *saved)
 }
 
 /*
+ * Acts as a user's table's owner, whose code may run when the table is opened or
+ * planned for, where that is somebody else than the caller.  The owner's code must
+ * not find what others have made in this session.
+ */
+void
+idem_catalog_become_user(Oid owner, Oid namespace, IdemIdentity *saved)
+{
+	if ((superuser() || !has_privs_of_role(GetUserId(), owner)) &&
+		idem_catalog_has_temporary())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("tables of role \"%s\" cannot be looked into in a session that has temporary objects",
+						GetUserNameFromId(owner, false)),
+				 errdetail("What belongs to the tables runs as their owner, and would find them by name."),
+				 errhint("Use a session of its own, or DISCARD TEMP."),
+				 errhidestmt(true)));
+	idem_catalog_become_in(owner, namespace, saved);
+}
+
+/*
  * Whether a write to a table of idem's runs nothing of its owner's.
  */
 bool

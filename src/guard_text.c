@@ -12,7 +12,13 @@
  * later, against all tables that are attached: it would fail every step that it
  * is asked for.  Parsing takes no privilege but USAGE of the table's schema,
  * where names are looked up.  For who lacks that, or that of another schema, the
- * guard may fit all the same for those who write: he is warned.
+ * guard may fit all the same for those who write: a warning tells.
+ *
+ * But parsing runs code: a literal that becomes an array of a domain is asked
+ * whether it passes the domain's CHECKs.  That may be code of the machine's owner
+ * or of the table's, and whoever asks about the machine is neither.  So a guard
+ * is read as the table's owner, who let the machine's owner act as himself when
+ * he attached the table; where he is a superuser, as the machine's owner.
  *
  * A table may change later, when nobody asks the machine.  Then idem_lint()
  * tells.
@@ -26,13 +32,14 @@
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/parser.h"
-#include "storage/lockdefs.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/catcache.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
+#include "catalog.h"
 #include "compat.h"
 #include "definition.h"
 #include "errors.h"
@@ -139,6 +146,8 @@ error_is_of_text(const ErrorData *error)
 	return category == ERRCODE_SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION ||
 		category == ERRCODE_DATA_EXCEPTION ||
 		category == ERRCODE_FEATURE_NOT_SUPPORTED ||
+		error->sqlerrcode == ERRCODE_UNDEFINED_SCHEMA ||
+		error->sqlerrcode == ERRCODE_UNDEFINED_DATABASE ||
 		error->sqlerrcode == ERRCODE_IDEM_MISUSE;
 }
 
@@ -207,6 +216,48 @@ idem_guard_check(const char *guard, const char *event)
 					 "an aggregate, window or set-returning function");
 }
 
+/*
+ * Whom the machine belongs to; InvalidOid if there is no such role.
+ */
+static Oid
+guard_owner(const char *machine)
+{
+	IdemDefinition *definition = idem_definition_read(machine);
+
+	return definition == NULL ? InvalidOid :
+		get_role_oid(definition->owner, true);
+}
+
+/*
+ * Opens a table that reads the machine's guards, and acts as the one who may read
+ * them, until idem_catalog_restore().  NULL if there is no such table or role.
+ */
+Relation
+idem_guard_open(Oid relid, const char *machine, IdemIdentity *saved)
+{
+	Relation	rel;
+	Oid			reader;
+
+	/* its owner and its schema stay, and nothing of it has run */
+	LockRelationOid(relid, AccessShareLock);
+	reader = idem_catalog_owner_of(relid);
+	if (OidIsValid(reader) && superuser_arg(reader))
+		reader = guard_owner(machine);
+	if (!OidIsValid(reader))
+	{
+		UnlockRelationOid(relid, AccessShareLock);
+		return NULL;
+	}
+	idem_catalog_become_user(reader, get_rel_namespace(relid), saved);
+	rel = try_table_open(relid, NoLock);
+	if (rel == NULL)
+	{
+		idem_catalog_restore(saved);
+		UnlockRelationOid(relid, AccessShareLock);
+	}
+	return rel;
+}
+
 /* what guard_read() parses, and why it cannot be */
 typedef struct GuardReading
 {
@@ -214,21 +265,25 @@ typedef struct GuardReading
 	const char *machine;
 	const IdemTransitionDef *rule;
 	ErrorData  *error;
+	bool		in_schema;		/* names could be looked up */
 }			GuardReading;
 
+/* the innermost one: what is parsed may read other guards */
 static GuardReading * reading;
 
 static void
 guard_read(void *arg)
 {
 	GuardReading *mine = (GuardReading *) arg;
-	Relation	rel = try_table_open(mine->relid, AccessShareLock);
+	IdemIdentity saved;
+	Relation	rel = idem_guard_open(mine->relid, mine->machine, &saved);
 
 	if (rel == NULL)
 		return;
-	reading = mine;
+	mine->in_schema = IDEM_MAY_USE_SCHEMA(RelationGetNamespace(rel));
 	idem_judge_check_guard(rel, mine->machine, mine->rule);
 	table_close(rel, AccessShareLock);
+	idem_catalog_restore(&saved);
 }
 
 /*
@@ -255,12 +310,22 @@ ErrorData *
 idem_guard_misfit(Oid relid, const char *machine,
 				  const IdemTransitionDef *rule, bool *certain)
 {
-	GuardReading mine = {relid, machine, rule, NULL};
+	GuardReading *outer = reading;
+	GuardReading mine = {relid, machine, rule, NULL, false};
 
-	(void) idem_try(guard_read, &mine, guard_is_misread);
+	PG_TRY();
+	{
+		reading = &mine;
+		(void) idem_try(guard_read, &mine, guard_is_misread);
+	}
+	PG_FINALLY();
+	{
+		reading = outer;
+	}
+	PG_END_TRY();
 	*certain = mine.error == NULL ||
 		(mine.error->sqlerrcode != ERRCODE_INSUFFICIENT_PRIVILEGE &&
-		 IDEM_MAY_USE_SCHEMA(get_rel_namespace(relid)));
+		 mine.in_schema);
 	return mine.error;
 }
 

@@ -7,8 +7,10 @@
  * in its states.  Guards and roles are taken as if each could pass: what is
  * called unreachable is so for certain.
  *
- * Nothing is written, and no writer waits.  Rows are counted as the caller, in the bound
- * tables that he may read; if there is one that he may not, they are NULL.
+ * Nothing is written, and no writer waits.  Rows are counted in the bound
+ * tables that the caller may read; if there is one that he may not, they are NULL.
+ * What belongs to a table or a guard and runs at that runs as its owner
+ * (bound.c, guard_text.c).
  */
 #include "postgres.h"
 
@@ -448,7 +450,9 @@ lint_tables(Lint *lint)
 	foreach(cell, idem_guard_readers(lint->definition->machine))
 	{
 		Oid			relid = lfirst_oid(cell);
-		Relation	rel = try_table_open(relid, AccessShareLock);
+		IdemIdentity saved;
+		Relation	rel = idem_guard_open(relid, lint->definition->machine,
+										  &saved);
 		IdemTable  *table;
 
 		if (rel == NULL)
@@ -462,6 +466,7 @@ lint_tables(Lint *lint)
 				lint_values(lint, relid, binding);
 		}
 		table_close(rel, AccessShareLock);
+		idem_catalog_restore(&saved);
 		lint_guards(lint, relid);
 	}
 }

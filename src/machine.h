@@ -7,7 +7,9 @@
 
 #include "nodes/pg_list.h"
 #include "utils/elog.h"
+#include "utils/relcache.h"
 
+#include "catalog.h"
 #include "definition.h"
 
 /* a table whose column "column" moves by the machine */
@@ -29,6 +31,8 @@ extern void idem_guard_check(const char *guard, const char *event);
 extern ErrorData *idem_guard_misfit(Oid relid, const char *machine,
 									const IdemTransitionDef *rule,
 									bool *certain);
+extern Relation idem_guard_open(Oid relid, const char *machine,
+								IdemIdentity *saved);
 extern List *idem_guard_readers(const char *machine);
 extern void idem_guard_check_tables(const char *machine,
 									const IdemTransitionDef *rule);
