@@ -10,6 +10,8 @@
 
 #include "access/genam.h"
 #include "access/tableam.h"
+#include "catalog/pg_namespace.h"
+#include "catalog/pg_proc.h"
 #include "executor/executor.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
