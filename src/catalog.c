@@ -25,8 +25,6 @@
 #include "commands/trigger.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "nodes/nodes.h"
-#include "nodes/primnodes.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -214,12 +212,12 @@ void
 idem_catalog_pin_path(Oid namespace)
 {
 	const char *path = "pg_catalog, pg_temp";
+	const char *name = OidIsValid(namespace) && !isAnyTempNamespace(namespace) ?
+	get_namespace_name(namespace) : NULL;
 
 	/* "$user" is another schema for each role, however it is quoted */
-	if (OidIsValid(namespace) && !isAnyTempNamespace(namespace) &&
-		strcmp(get_namespace_name(namespace), "$user") != 0)
-		path = psprintf("pg_catalog, %s, pg_temp",
-						quote_identifier(get_namespace_name(namespace)));
+	if (name != NULL && strcmp(name, "$user") != 0)
+		path = psprintf("pg_catalog, %s, pg_temp", quote_identifier(name));
 	(void) set_config_option("search_path", path, PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
 }
@@ -249,7 +247,8 @@ idem_catalog_become_in(Oid owner, Oid namespace, IdemIdentity *saved)
 }
 
 /*
- * The same where nobody's code runs; search_path is the caller's.
+ * The same with the caller's search_path: where nobody's code runs, or under a path
+ * that is set afterwards.
  */
 void
 idem_catalog_become_bare(Oid owner, IdemIdentity *saved)
@@ -287,51 +286,6 @@ idem_catalog_become_user(Oid owner, Oid namespace, IdemIdentity *saved)
 				 errhint("Use a session of its own, or DISCARD TEMP."),
 				 errhidestmt(true)));
 	idem_catalog_become_in(owner, namespace, saved);
-}
-
-/*
- * Whether a write to a table of idem's runs nothing of its owner's.
- */
-bool
-idem_catalog_is_bare(Relation rel)
-{
-	TupleDesc	desc = RelationGetDescr(rel);
-	ListCell   *lc;
-
-	if (rel->rd_rel->relkind != RELKIND_RELATION ||
-		rel->rd_rel->relhasrules || rel->rd_rel->relrowsecurity ||
-		rel->rd_rel->relhassubclass || rel->trigdesc != NULL)
-		return false;
-	for (int i = 0; i < desc->natts; i++)
-	{
-		/* a domain may have a CHECK */
-		if (TupleDescAttr(desc, i)->atttypid >= FirstNormalObjectId)
-			return false;
-	}
-	if (desc->constr != NULL)
-	{
-		if (desc->constr->num_check > 0 || desc->constr->has_generated_stored)
-			return false;
-		for (int i = 0; i < desc->constr->num_defval; i++)
-		{
-			if (!IsA(stringToNode(desc->constr->defval[i].adbin), Const))
-				return false;
-		}
-	}
-	foreach(lc, RelationGetIndexList(rel))
-	{
-		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
-		bool		bare = heap_attisnull(index->rd_indextuple,
-										  Anum_pg_index_indexprs, NULL) &&
-		heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL);
-
-		for (int i = 0; i < index->rd_index->indnkeyatts; i++)
-			bare = bare && index->rd_opfamily[i] < FirstNormalObjectId;
-		index_close(index, NoLock);
-		if (!bare)
-			return false;
-	}
-	return true;
 }
 
 /*

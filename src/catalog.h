@@ -49,7 +49,6 @@ extern void idem_catalog_become(Oid owner, IdemIdentity *saved);
 extern void idem_catalog_become_in(Oid owner, Oid namespace,
 								   IdemIdentity *saved);
 extern void idem_catalog_become_bare(Oid owner, IdemIdentity *saved);
-extern bool idem_catalog_is_bare(Relation rel);
 extern Oid	idem_catalog_owner_of(Oid relid);
 extern bool idem_catalog_has_temporary(void);
 extern void idem_catalog_become_user(Oid owner, Oid namespace,

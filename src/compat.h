@@ -25,6 +25,15 @@
 #include "varatt.h"
 #endif
 
+/* 18 has generated columns that are in no row */
+#if PG_VERSION_NUM >= 180000
+#define IDEM_IS_VIRTUAL(att) ((att)->attgenerated == ATTRIBUTE_GENERATED_VIRTUAL)
+#define IDEM_HAS_VIRTUAL(constr) ((constr)->has_generated_virtual)
+#else
+#define IDEM_IS_VIRTUAL(att) ((void) (att), false)
+#define IDEM_HAS_VIRTUAL(constr) ((void) (constr), false)
+#endif
+
 /* utils/pg_locale.h wants ICU's headers, which need not be there */
 extern PGDLLIMPORT char *locale_monetary;
 

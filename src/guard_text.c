@@ -244,6 +244,9 @@ idem_guard_open(Oid relid, const char *machine, IdemIdentity *saved)
 	reader = idem_catalog_owner_of(relid);
 	if (OidIsValid(reader) && superuser_arg(reader))
 		reader = guard_owner(machine);
+	/* a superuser's machine and table: what is found there may be another's */
+	if (OidIsValid(reader) && superuser_arg(reader))
+		reader = GetUserId();
 	if (!OidIsValid(reader))
 	{
 		UnlockRelationOid(relid, AccessShareLock);

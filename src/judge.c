@@ -42,6 +42,7 @@
 #include "utils/rel.h"
 
 #include "catalog.h"
+#include "compat.h"
 #include "errors.h"
 #include "judge.h"
 #include "timer.h"
@@ -152,21 +153,31 @@ judge_pin_settings(Oid namespace)
 
 /*
  * Generated columns of the new row are computed after the guard, and what the
- * system knows of it when it is written.
+ * system knows of it when it is written.  Virtual ones are in neither row.
  */
 static void
 judge_refuse_later(Relation rel, Node *expr)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
 	ListCell   *lc;
-
-	bool		generated = desc->constr != NULL &&
-	desc->constr->has_generated_stored;
+	bool		virtual = desc->constr != NULL && IDEM_HAS_VIRTUAL(desc->constr);
+	bool		generated = virtual ||
+	(desc->constr != NULL && desc->constr->has_generated_stored);
 
 	foreach(lc, pull_var_clause(expr, 0))
 	{
 		Var		   *var = (Var *) lfirst(lc);
+		Form_pg_attribute att = var->varattno > 0 ?
+		TupleDescAttr(desc, var->varattno - 1) : NULL;
 
+		if (virtual && var->varattno >= 0 && (att == NULL || IDEM_IS_VIRTUAL(att)))
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_MISUSE),
+					 errmsg("guard cannot refer to virtual generated columns"),
+					 errdetail("They are in no row."),
+					 errhint("Write their expression."),
+					 errtable(rel),
+					 errhidestmt(true)));
 		if (var->varno != PRS2_NEW_VARNO)
 			continue;
 		if (var->varattno < 0)
@@ -176,9 +187,7 @@ judge_refuse_later(Relation rel, Node *expr)
 					 errdetail("They are known when it is written."),
 					 errtable(rel),
 					 errhidestmt(true)));
-		if (generated &&
-			(var->varattno == 0 ||
-			 TupleDescAttr(desc, var->varattno - 1)->attgenerated != '\0'))
+		if (generated && (att == NULL || att->attgenerated != '\0'))
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_MISUSE),
 					 errmsg("guard cannot refer to generated columns of the new row"),

@@ -362,6 +362,8 @@ tick_handle(void *arg)
 		if (rel != NULL)
 			table_close(rel, NoLock);
 		idem_catalog_restore(&saved);
+		/* and gives back what it has locked of it */
+		idem_try_undo();
 		return;
 	}
 	SPI_connect();

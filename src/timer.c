@@ -271,36 +271,6 @@ idem_timers_name_table(Datum *args, Oid relid, const char *tag)
 }
 
 /*
- * Acts as the owner of idem.timer, which is locked first: so nothing of his is put
- * on it between the look and the write.
- */
-static void
-timers_become_owner(IdemIdentity *saved)
-{
-	static Oid	relid = InvalidOid;
-	static uint64 epoch;
-	static bool bare;
-	Relation	rel = table_open(idem_catalog_relation(IDEM_REL_TIMER),
-								 RowExclusiveLock);
-	Oid			owner = rel->rd_rel->relowner;
-
-	if (relid != RelationGetRelid(rel) ||
-		epoch != idem_catalog_epoch(IDEM_REL_TIMER))
-	{
-		/* the epoch first: what changes while we look is looked at again */
-		relid = InvalidOid;
-		epoch = idem_catalog_epoch(IDEM_REL_TIMER);
-		bare = idem_catalog_is_bare(rel);
-		relid = RelationGetRelid(rel);
-	}
-	table_close(rel, NoLock);
-	if (bare)
-		idem_catalog_become_bare(owner, saved);
-	else
-		idem_catalog_become(owner, saved);
-}
-
-/*
  * Runs a statement as the owner of idem.timer, while connected to SPI.
  */
 void
@@ -310,7 +280,7 @@ idem_timers_execute(SPIPlanPtr *plan, const char *statement, int nargs,
 	IdemIdentity saved;
 	int			rc;
 
-	timers_become_owner(&saved);
+	idem_catalog_become(idem_catalog_owner(IDEM_REL_TIMER), &saved);
 	if (*plan == NULL)
 		*plan = idem_sql_keep_generic_plan(statement, nargs, types);
 	rc = idem_sql_execute_by_index(*plan, args, InvalidSnapshot);

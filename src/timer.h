@@ -48,6 +48,7 @@ extern void idem_timers_execute(SPIPlanPtr *plan, const char *statement,
 								int nargs, const Oid *types, Datum *args);
 
 /* timer_find.c */
+extern Relation idem_timers_open_table(void);
 extern IdemTimersFound * idem_timers_find(Oid relid, const char *tag,
 										  const Datum *hashes,
 										  const Datum *keys, int n);

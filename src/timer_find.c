@@ -84,9 +84,12 @@ static bool
 find_is_text(HeapTuple tuple, TupleDesc desc, int column, const char *value)
 {
 	bool		isnull;
-	text	   *found = DatumGetTextPP(heap_getattr(tuple, column, desc,
-													&isnull));
+	Datum		datum = heap_getattr(tuple, column, desc, &isnull);
+	text	   *found;
 
+	if (isnull)
+		return false;
+	found = DatumGetTextPP(datum);
 	return VARSIZE_ANY_EXHDR(found) == strlen(value) &&
 		memcmp(VARDATA_ANY(found), value, strlen(value)) == 0;
 }
@@ -106,6 +109,38 @@ find_add(IdemTimersFound * found, ItemPointer tid)
 }
 
 /*
+ * Its owner may have put something else in the place of idem.timer.
+ */
+Relation
+idem_timers_open_table(void)
+{
+	static const Oid types[] = {
+		[TIMER_MACHINE - 1] = TEXTOID,
+		[TIMER_SCHEMA - 1] = TEXTOID,
+		[TIMER_TABLE - 1] = TEXTOID,
+		[TIMER_BINDING - 1] = TEXTOID,
+		[TIMER_ROW_KEY - 1] = JSONBOID,
+		[TIMER_ROW_HASH - 1] = INT8OID
+	};
+	Relation	rel = table_open(idem_catalog_relation(IDEM_REL_TIMER),
+								 RowExclusiveLock);
+	TupleDesc	desc = RelationGetDescr(rel);
+	bool		fits = rel->rd_rel->relkind == RELKIND_RELATION &&
+	desc->natts >= lengthof(types);
+
+	for (int i = 0; fits && i < lengthof(types); i++)
+		fits = !TupleDescAttr(desc, i)->attisdropped &&
+			TupleDescAttr(desc, i)->atttypid == types[i];
+	if (!fits)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"idem.timer\" is not a plain table with its declared columns"),
+				 errtable(rel),
+				 errhidestmt(true)));
+	return rel;
+}
+
+/*
  * The timers of a binding's rows that have those hashes and keys.
  */
 IdemTimersFound *
@@ -115,15 +150,10 @@ idem_timers_find(Oid relid, const char *tag, const Datum *hashes,
 	IdemTimersFound *found = palloc0(sizeof(IdemTimersFound));
 	const char *schema = get_namespace_name(get_rel_namespace(relid));
 	const char *table = get_rel_name(relid);
-	Relation	rel = table_open(idem_catalog_relation(IDEM_REL_TIMER),
-								 RowExclusiveLock);
+	Relation	rel = idem_timers_open_table();
 	TupleDesc	desc = RelationGetDescr(rel);
 	Oid			index = find_index(rel);
 
-	if (desc->natts < TIMER_ROW_HASH ||
-		TupleDescAttr(desc, TIMER_ROW_KEY - 1)->atttypid != JSONBOID ||
-		TupleDescAttr(desc, TIMER_ROW_HASH - 1)->atttypid != INT8OID)
-		elog(ERROR, "table \"idem.timer\" does not have its declared columns");
 	/* what this transaction has written so far can be deleted from here on */
 	CommandCounterIncrement();
 	for (int i = 0; i < n; i++)
@@ -140,15 +170,15 @@ idem_timers_find(Oid relid, const char *tag, const Datum *hashes,
 		while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 		{
 			bool		isnull;
+			Datum		row_key = heap_getattr(tuple, TIMER_ROW_KEY, desc,
+											   &isnull);
 
-			if (find_is_text(tuple, desc, TIMER_TABLE, table) &&
+			if (!isnull &&
+				find_is_text(tuple, desc, TIMER_TABLE, table) &&
 				find_is_text(tuple, desc, TIMER_SCHEMA, schema) &&
 				find_is_text(tuple, desc, TIMER_BINDING, tag) &&
 				compareJsonbContainers(&key->root,
-									   &DatumGetJsonbP(heap_getattr(tuple,
-																	TIMER_ROW_KEY,
-																	desc,
-																	&isnull))->root) == 0)
+									   &DatumGetJsonbP(row_key)->root) == 0)
 				find_add(found, &tuple->t_self);
 		}
 		systable_endscan(scan);
@@ -194,7 +224,7 @@ idem_timers_delete(IdemTimersFound * found)
 
 	if (found->n == 0)
 		return;
-	rel = table_open(idem_catalog_relation(IDEM_REL_TIMER), RowExclusiveLock);
+	rel = idem_timers_open_table();
 	slot = table_slot_create(rel, NULL);
 	for (int i = 0; i < found->n; i++)
 	{

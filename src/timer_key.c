@@ -115,8 +115,7 @@ rename_write(const Renaming *renaming)
 	static SPIPlanPtr plan = NULL;
 	static const Oid types[] = {TIDOID, JSONBOID, INT8OID};
 	Datum		args[lengthof(types)];
-	Relation	rel = table_open(idem_catalog_relation(IDEM_REL_TIMER),
-								 RowExclusiveLock);
+	Relation	rel = idem_timers_open_table();
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 
 	for (uint64 i = 0; i < renaming->n; i++)

@@ -340,6 +340,7 @@ version_get(const IdemBinding *binding, CommandId command, int64 hash)
 		version->passed_by = InvalidTransactionId;
 		version->seq = 0;
 		version->continues = false;
+		version->former = InvalidCommandId;
 	}
 	return version;
 }

@@ -189,6 +189,24 @@ UPDATE idem.transition SET guard = 'new IS NOT NULL' WHERE event = 'return' AND 
 SELECT idem_attach('at', 'at_t', 'state');
 UPDATE idem.transition SET guard = 'new.tableoid > 0 AND old.tableoid > 0' WHERE event = 'return' AND machine = 'at';
 SELECT idem_attach('at', 'at_t', 'state');
+-- 18 has columns that are in no row; what is refused is told by nothing here
+DO $$
+DECLARE v text;
+BEGIN
+	IF current_setting('server_version_num')::int < 180000 THEN
+		RETURN;
+	END IF;
+	EXECUTE 'ALTER TABLE at_t ADD virtual int GENERATED ALWAYS AS (v + 1) VIRTUAL';
+	FOREACH v IN ARRAY ARRAY['old.virtual > 0', 'new.virtual > 0', 'old IS NOT NULL'] LOOP
+		UPDATE idem.transition SET guard = v WHERE event = 'return' AND machine = 'at';
+		BEGIN
+			PERFORM idem_attach('at', 'at_t', 'state');
+			RAISE 'accepted: %', v;
+		EXCEPTION WHEN SQLSTATE 'ID500' THEN
+		END;
+	END LOOP;
+	EXECUTE 'ALTER TABLE at_t DROP virtual';
+END $$;
 UPDATE idem.transition SET guard = 'sum(new.v) > 1' WHERE event = 'return' AND machine = 'at';
 UPDATE idem.transition SET guard = 'old.g = old.v + 1 and old is not null -- always' WHERE event = 'return' AND machine = 'at';
 SELECT idem_attach('at', 'at_t', 'state');

@@ -110,6 +110,18 @@ SELECT tr_pass('45 min');
 SELECT row_key, event, outcome FROM idem_tick() ORDER BY row_key;
 SELECT id, state FROM tr_t WHERE id > 8 ORDER BY id;
 
+-- something else in the place of idem.timer
+INSERT INTO tr_t VALUES (12, 'p');
+BEGIN;
+ALTER TABLE idem.timer RENAME TO tr_timer;
+CREATE VIEW idem.timer AS TABLE idem.tr_timer;
+UPDATE tr_t SET state = 'q' WHERE id = 12;
+ROLLBACK;
+BEGIN;
+ALTER TABLE idem.timer ALTER table_name TYPE varchar;
+UPDATE tr_t SET state = 'q' WHERE id = 12;
+ROLLBACK;
+
 DROP VIEW tr_timer;
 DROP TABLE tr_t;
 DROP FUNCTION tr_pass;
