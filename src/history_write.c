@@ -106,15 +106,23 @@ idem_history_open(const IdemBinding *binding)
 	return writer;
 }
 
+static bool
+history_is_label(const IdemHistoryLabel *kept, const char *label)
+{
+	if (kept->label == NULL || label == NULL)
+		return kept->label == label;
+	return strcmp(kept->label, label) == 0;
+}
+
 static Datum
 history_keep_label(IdemHistoryWriter *writer, int which, const char *label)
 {
 	IdemHistoryLabel *kept = &writer->labels[which];
 
-	if (kept->label == NULL || strcmp(kept->label, label) != 0)
+	if (!history_is_label(kept, label))
 	{
-		kept->label = pstrdup(label);
-		kept->value = CStringGetTextDatum(label);
+		kept->label = label ? pstrdup(label) : NULL;
+		kept->value = label ? CStringGetTextDatum(label) : (Datum) 0;
 	}
 	return kept->value;
 }
@@ -173,7 +181,11 @@ history_form(IdemHistoryWriter *writer, IdemHistoryWaiting *waiting,
 			end += sizeof(int64);
 		}
 		else
+		{
+			if (i == IDEM_HISTORY_ROW_KEY)
+				writer->key_offset = end - (char *) header;
 			end = history_append(end, data, values[i]);
+		}
 	}
 	header->t_hoff = offset;
 	header->t_infomask = HEAP_HASNULL | HEAP_HASVARWIDTH;
@@ -185,6 +197,43 @@ history_form(IdemHistoryWriter *writer, IdemHistoryWaiting *waiting,
 	tuple->t_tableOid = InvalidOid;
 	waiting->tuple = tuple;
 	writer->bytes += tuple->t_len;
+}
+
+/*
+ * The same where the row before this one differs in nothing but its key, and
+ * that is as long: it is copied.  False: it has to be formed.
+ */
+static bool
+history_repeat(IdemHistoryWriter *writer, IdemHistoryWaiting *waiting,
+			   const IdemHistoryRow *row)
+{
+	HeapTuple	before;
+	HeapTuple	tuple;
+	struct varlena *key;
+	Size		size;
+
+	if (!writer->plain || row->has_version || row->key != NULL ||
+		row->context != NULL ||
+		!history_is_label(&writer->labels[0], row->event) ||
+		!history_is_label(&writer->labels[1], row->from) ||
+		!history_is_label(&writer->labels[2], row->to))
+		return false;
+	before = writer->rows[writer->n - 1].tuple;
+	key = (struct varlena *) ((char *) before->t_data + writer->key_offset);
+	if (!VARATT_CAN_MAKE_SHORT(row->row_key) || !VARATT_IS_1B(key) ||
+		VARATT_CONVERTED_SHORT_SIZE(row->row_key) != VARSIZE_1B(key))
+		return false;
+
+	size = HEAPTUPLESIZE + before->t_len;
+	tuple = memcpy(palloc(size), before, size);
+	tuple->t_data = (HeapTupleHeader) ((char *) tuple + HEAPTUPLESIZE);
+	key = (struct varlena *) ((char *) tuple->t_data + writer->key_offset);
+	memcpy(VARDATA_1B(key), VARDATA_4B(row->row_key),
+		   VARSIZE_4B(row->row_key) - VARHDRSZ);
+	((int64 *) ((char *) tuple + size))[-1] = row->row_hash;
+	waiting->tuple = tuple;
+	writer->bytes += tuple->t_len;
+	return true;
 }
 
 /*
@@ -213,18 +262,19 @@ history_stamp(IdemHistoryWriter *writer, IdemHistoryWaiting *row, int64 seq,
 }
 
 /*
- * Adds a row.  What it points to is copied.
+ * The same from the row's columns.
  */
-void
-idem_history_add(IdemHistoryWriter *writer, const IdemHistoryRow *row)
+static void
+history_describe_columns(IdemHistoryWriter *writer, IdemHistoryWaiting *waiting,
+						 const IdemHistoryRow *row)
 {
-	IdemHistoryWaiting *waiting = &writer->rows[writer->n];
 	Datum		values[IDEM_HISTORY_NCOLUMNS];
 	bool		nulls[IDEM_HISTORY_NCOLUMNS];
 	Size		room = NUMBERS_BYTES + writer->common_size;
-	MemoryContext caller = MemoryContextSwitchTo(writer->rows_context);
+	Datum		event = history_keep_label(writer, 0, row->event);
+	Datum		from = history_keep_label(writer, 1, row->from);
+	Datum		to = history_keep_label(writer, 2, row->to);
 
-	memset(waiting, 0, sizeof(IdemHistoryWaiting));
 	memcpy(values, writer->common, sizeof(values));
 	memcpy(nulls, writer->null, sizeof(nulls));
 
@@ -236,11 +286,11 @@ idem_history_add(IdemHistoryWriter *writer, const IdemHistoryRow *row)
 	SET_VARLENA(IDEM_HISTORY_ROW_KEY, JsonbPGetDatum(row->row_key));
 	SET(IDEM_HISTORY_ROW_HASH, Int64GetDatum(row->row_hash));
 	if (row->event != NULL)
-		SET_VARLENA(IDEM_HISTORY_EVENT, history_keep_label(writer, 0, row->event));
+		SET_VARLENA(IDEM_HISTORY_EVENT, event);
 	if (row->from != NULL)
-		SET_VARLENA(IDEM_HISTORY_FROM_STATE, history_keep_label(writer, 1, row->from));
+		SET_VARLENA(IDEM_HISTORY_FROM_STATE, from);
 	if (row->to != NULL)
-		SET_VARLENA(IDEM_HISTORY_TO_STATE, history_keep_label(writer, 2, row->to));
+		SET_VARLENA(IDEM_HISTORY_TO_STATE, to);
 	if (row->has_version)
 		SET(IDEM_HISTORY_VERSION, Int64GetDatum(row->version));
 	if (row->key != NULL)
@@ -254,6 +304,21 @@ idem_history_add(IdemHistoryWriter *writer, const IdemHistoryRow *row)
 #undef SET
 
 	history_form(writer, waiting, values, nulls, room);
+	writer->plain = !row->has_version && row->key == NULL && row->context == NULL;
+}
+
+/*
+ * Adds a row.  What it points to is copied.
+ */
+void
+idem_history_add(IdemHistoryWriter *writer, const IdemHistoryRow *row)
+{
+	IdemHistoryWaiting *waiting = &writer->rows[writer->n];
+	MemoryContext caller = MemoryContextSwitchTo(writer->rows_context);
+
+	memset(waiting, 0, sizeof(IdemHistoryWaiting));
+	if (!history_repeat(writer, waiting, row))
+		history_describe_columns(writer, waiting, row);
 	waiting->row_hash = row->row_hash;
 	waiting->whole_hash = row->whole_hash;
 	waiting->command = row->command;
@@ -266,10 +331,8 @@ idem_history_add(IdemHistoryWriter *writer, const IdemHistoryRow *row)
 		waiting->timed->whole_key = (Jsonb *) PG_DETOAST_DATUM_COPY(JsonbPGetDatum(row->whole_key));
 		if (row->left_key != NULL)
 			waiting->timed->left_key = (Jsonb *) PG_DETOAST_DATUM_COPY(JsonbPGetDatum(row->left_key));
-		if (row->from != NULL)
-			waiting->timed->from = writer->labels[1].label;
-		if (row->to != NULL)
-			waiting->timed->to = writer->labels[2].label;
+		waiting->timed->from = writer->labels[1].label;
+		waiting->timed->to = writer->labels[2].label;
 	}
 	writer->n++;
 	if (row->seq != 0)
@@ -431,6 +494,7 @@ idem_history_flush(IdemHistoryWriter *writer)
 	else
 		MemoryContextReset(writer->rows_context);
 	memset(writer->labels, 0, sizeof(writer->labels));
+	writer->plain = false;
 	writer->n = 0;
 	writer->numbered = 0;
 	writer->bytes = 0;

@@ -70,6 +70,9 @@ struct IdemHistoryWriter
 	bool		null[IDEM_HISTORY_NCOLUMNS];
 	Size		common_size;
 	IdemHistoryLabel labels[3]; /* of event, from, to; with the rows */
+	bool		plain;			/* the last row has what all have, labels and
+								 * a key */
+	Size		key_offset;		/* of row_key, in a row */
 	bool		timed;			/* the machine is */
 	IdemHistoryWaiting *rows;
 	int			n;				/* that are there */
