@@ -47,6 +47,7 @@
 #include "catalog.h"
 #include "compat.h"
 #include "errors.h"
+#include "guc.h"
 #include "judge.h"
 #include "timer.h"
 
@@ -308,9 +309,7 @@ attach_options(const Attachment *attachment, bool child)
 	{
 		int			nestlevel = NewGUCNestLevel();
 
-		(void) set_config_option("intervalstyle", "iso_8601", PGC_USERSET,
-								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
-								 false);
+		idem_guc_set("intervalstyle", "iso_8601");
 		appendStringInfo(&buf, "%s\"keep\": \"%s\"", comma,
 						 DatumGetCString(DirectFunctionCall1(interval_out,
 															 IntervalPGetDatum(attachment->keep))));

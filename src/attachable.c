@@ -21,6 +21,7 @@
 #include "attach.h"
 #include "catalog.h"
 #include "errors.h"
+#include "guc.h"
 
 /* values are listed in a report up to so many */
 #define MAX_REPORTED	20
@@ -123,8 +124,7 @@ idem_attachable_rows(Oid relid, const char *column,
 	int			nestlevel = NewGUCNestLevel();
 
 	/* all rows, or an error */
-	(void) set_config_option("row_security", "off", PGC_USERSET,
-							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	idem_guc_set("row_security", "off");
 	initStringInfo(&query);
 	appendStringInfo(&query,
 					 "SELECT (%s)::pg_catalog.text COLLATE pg_catalog.\"C\", pg_catalog.count(*) FROM %s GROUP BY 1 ORDER BY 1",

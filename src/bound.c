@@ -42,6 +42,7 @@
 #include "catalog.h"
 #include "compat.h"
 #include "errors.h"
+#include "guc.h"
 #include "machine.h"
 #include "rowversion.h"
 #include "store.h"
@@ -245,8 +246,7 @@ bound_execute(const char *statement, int nargs, Oid *types, Datum *values,
 	if (plan == NULL)
 		elog(ERROR, "SPI_prepare failed: %s",
 			 SPI_result_code_string(SPI_result));
-	(void) set_config_option("row_security", "off", PGC_USERSET,
-							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	idem_guc_set("row_security", "off");
 	result = SPI_execute_snapshot(plan, values, NULL, GetLatestSnapshot(),
 								  InvalidSnapshot, read_only, true, 0);
 	AtEOXact_GUC(false, guc_level);
@@ -301,8 +301,7 @@ bound_require_count(const IdemBound *bound)
 	if (!bound_may_select(bound, GetUserId()))
 		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE,
 					   get_rel_name(bound->relid));
-	(void) set_config_option("row_security", "off", PGC_USERSET,
-							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	idem_guc_set("row_security", "off");
 	(void) check_enable_rls(bound->relid, InvalidOid, false);
 	AtEOXact_GUC(false, guc_level);
 }
@@ -333,7 +332,7 @@ idem_bound_count(const IdemBound *bound)
 		idem_catalog_become_user(counter, get_rel_namespace(bound->relid),
 								 &saved);
 	else
-		idem_catalog_become_bare(counter, &saved);
+		idem_catalog_become_under(counter, NULL, &saved);
 	bound_execute(psprintf("SELECT %s, pg_catalog.count(*) FROM %s GROUP BY 1 ORDER BY 1",
 						   bound_expression(bound),
 						   idem_bound_name(bound->relid)),

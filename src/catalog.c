@@ -36,6 +36,7 @@
 
 #include "catalog.h"
 #include "errors.h"
+#include "guc.h"
 #include "release.h"
 
 PG_FUNCTION_INFO_V1(idem_catalog_changed);
@@ -128,19 +129,33 @@ idem_catalog_relation(IdemRelation which)
 }
 
 /*
+ * Whose relation it is; InvalidOid if there is none.
+ */
+Oid
+idem_catalog_owner_of(Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid			owner = InvalidOid;
+
+	if (HeapTupleIsValid(tuple))
+	{
+		owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+		ReleaseSysCache(tuple);
+	}
+	return owner;
+}
+
+/*
  * Whom the relation belongs to.
  */
 Oid
 idem_catalog_owner(IdemRelation which)
 {
 	Oid			relid = idem_catalog_relation(which);
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	Oid			owner;
+	Oid			owner = idem_catalog_owner_of(relid);
 
-	if (!HeapTupleIsValid(tuple))
+	if (!OidIsValid(owner))
 		elog(ERROR, "cache lookup failed for relation %u", relid);
-	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
-	ReleaseSysCache(tuple);
 	return owner;
 }
 
@@ -205,60 +220,50 @@ idem_catalog_epoch(IdemRelation which)
 }
 
 /*
- * Looks for names in pg_catalog, in that schema (InvalidOid: none) and, last,
- * among temporary objects, until AtEOXact_GUC() of the caller's level.
+ * A search_path that leads to pg_catalog, to that schema (InvalidOid: none) and,
+ * last, to temporary objects.
  */
-void
-idem_catalog_pin_path(Oid namespace)
+const char *
+idem_catalog_path(Oid namespace)
 {
-	const char *path = "pg_catalog, pg_temp";
 	const char *name = OidIsValid(namespace) && !isAnyTempNamespace(namespace) ?
 	get_namespace_name(namespace) : NULL;
 
 	/* "$user" is another schema for each role, however it is quoted */
-	if (name != NULL && strcmp(name, "$user") != 0)
-		path = psprintf("pg_catalog, %s, pg_temp", quote_identifier(name));
-	(void) set_config_option("search_path", path, PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
+	return name != NULL && strcmp(name, "$user") != 0 ?
+		psprintf("pg_catalog, %s, pg_temp", quote_identifier(name)) :
+		"pg_catalog, pg_temp";
 }
 
 /*
- * Acts as "owner" from here to idem_catalog_restore().  What he put on his
- * tables (triggers, defaults, checks) must not outlast that: it may neither
- * defer its work to the end of the caller's transaction nor leave settings
- * behind.  Nor may it find the caller's objects where it names one without a
- * schema: what these do would be done as the owner.  An error in between needs no
- * cleanup: the end of the (sub)transaction restores all of it.
+ * Acts as the owner of idem's tables from here to idem_catalog_restore().  Names
+ * without a schema do not lead to the caller's objects: what these do would be
+ * done as the owner.
  */
 void
 idem_catalog_become(Oid owner, IdemIdentity *saved)
 {
-	idem_catalog_become_in(owner, InvalidOid, saved);
+	idem_catalog_become_under(owner, idem_catalog_path(InvalidOid), saved);
 }
 
 /*
- * The same, where names of that schema are found too.
+ * Acts as a role under a search_path; NULL: the caller's, which is for where
+ * nobody's code runs.  What a role put on his tables (triggers, defaults, checks)
+ * must not outlast that: it may neither defer its work to the end of the caller's
+ * transaction nor leave settings behind.  An error in between needs no cleanup:
+ * the end of the (sub)transaction restores all of it.
  */
 void
-idem_catalog_become_in(Oid owner, Oid namespace, IdemIdentity *saved)
-{
-	idem_catalog_become_bare(owner, saved);
-	idem_catalog_pin_path(namespace);
-}
-
-/*
- * The same with the caller's search_path: where nobody's code runs, or under a path
- * that is set afterwards.
- */
-void
-idem_catalog_become_bare(Oid owner, IdemIdentity *saved)
+idem_catalog_become_under(Oid role, const char *path, IdemIdentity *saved)
 {
 	GetUserIdAndSecContext(&saved->userid, &saved->sec_context);
-	SetUserIdAndSecContext(owner,
+	SetUserIdAndSecContext(role,
 						   saved->sec_context |
 						   SECURITY_LOCAL_USERID_CHANGE |
 						   SECURITY_RESTRICTED_OPERATION);
 	saved->guc_level = NewGUCNestLevel();
+	if (path != NULL)
+		idem_guc_set("search_path", path);
 }
 
 void
@@ -285,24 +290,7 @@ idem_catalog_become_user(Oid owner, Oid namespace, IdemIdentity *saved)
 				 errdetail("What belongs to the tables runs as their owner, and would find them by name."),
 				 errhint("Use a session of its own, or DISCARD TEMP."),
 				 errhidestmt(true)));
-	idem_catalog_become_in(owner, namespace, saved);
-}
-
-/*
- * Whose relation it is; InvalidOid if there is none.
- */
-Oid
-idem_catalog_owner_of(Oid relid)
-{
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	Oid			owner = InvalidOid;
-
-	if (HeapTupleIsValid(tuple))
-	{
-		owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
-		ReleaseSysCache(tuple);
-	}
-	return owner;
+	idem_catalog_become_under(owner, idem_catalog_path(namespace), saved);
 }
 
 /*

@@ -44,11 +44,10 @@ extern bool idem_catalog_is_system(Relation rel);
 extern bool idem_catalog_is_restored(Relation rel);
 extern int64 idem_catalog_draw_fence(int64 former);
 extern uint64 idem_catalog_epoch(IdemRelation which);
-extern void idem_catalog_pin_path(Oid namespace);
+extern const char *idem_catalog_path(Oid namespace);
 extern void idem_catalog_become(Oid owner, IdemIdentity *saved);
-extern void idem_catalog_become_in(Oid owner, Oid namespace,
-								   IdemIdentity *saved);
-extern void idem_catalog_become_bare(Oid owner, IdemIdentity *saved);
+extern void idem_catalog_become_under(Oid role, const char *path,
+									  IdemIdentity *saved);
 extern Oid	idem_catalog_owner_of(Oid relid);
 extern bool idem_catalog_has_temporary(void);
 extern void idem_catalog_become_user(Oid owner, Oid namespace,

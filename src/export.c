@@ -17,12 +17,12 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 
 #include "catalog.h"
 #include "diagram.h"
+#include "guc.h"
 #include "machine.h"
 #include "store.h"
 
@@ -87,8 +87,7 @@ export_run(ExportStatement which, const char *machine)
 	if (nparams > 0)
 		values[0] = CStringGetTextDatum(machine);
 	idem_catalog_become(idem_catalog_owner(IDEM_REL_MACHINE), &saved);
-	(void) set_config_option("intervalstyle", "postgres", PGC_USERSET,
-							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	idem_guc_set("intervalstyle", "postgres");
 	if (plans[which] == NULL)
 		plans[which] = idem_sql_keep_plan(statements[which], nparams, types);
 	if (SPI_execute_snapshot(plans[which], values, NULL, GetLatestSnapshot(),

@@ -23,7 +23,6 @@
 #include "catalog/namespace.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
-#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -229,10 +228,7 @@ proof_of_rest(void)
 				proof_of_note(rel, &call, &note);
 			else
 			{
-				idem_catalog_become_bare(note.writer, &saved);
-				(void) set_config_option("search_path", note.path,
-										 PGC_USERSET, PGC_S_SESSION,
-										 GUC_ACTION_SAVE, true, 0, false);
+				idem_catalog_become_under(note.writer, note.path, &saved);
 				proof_of_note(rel, &call, &note);
 				idem_catalog_restore(&saved);
 			}

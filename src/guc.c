@@ -229,3 +229,14 @@ idem_guc_define(void)
 
 	MarkGUCPrefixReserved("idem");
 }
+
+/*
+ * Sets what is anybody's to set, until AtEOXact_GUC() of the level that
+ * NewGUCNestLevel() told.
+ */
+void
+idem_guc_set(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+}

@@ -29,5 +29,6 @@ extern double idem_guc_cost_delay;	/* milliseconds; -1: vacuum's */
 extern int	idem_guc_refusals_max;
 
 extern void idem_guc_define(void);
+extern void idem_guc_set(const char *name, const char *value);
 
 #endif							/* IDEM_GUC_H */

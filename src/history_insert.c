@@ -232,9 +232,9 @@ history_insert_directly(IdemHistoryWriter *writer, Relation rel)
 	for (int i = 0; i < result->ri_NumIndices; i++)
 		simple = simple &&
 			history_index_is_simple(result->ri_IndexRelationInfo[i]);
-	idem_catalog_become_bare(rel->rd_rel->relowner, &saved);
-	if (!simple)
-		idem_catalog_pin_path(InvalidOid);
+	idem_catalog_become_under(rel->rd_rel->relowner,
+							  simple ? NULL : idem_catalog_path(InvalidOid),
+							  &saved);
 	table_multi_insert(rel, writer->slots, writer->n, GetCurrentCommandId(true),
 					   0, bulk);
 	history_insert_entries(writer, rel, result, simple, estate);

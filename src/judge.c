@@ -44,6 +44,7 @@
 #include "catalog.h"
 #include "compat.h"
 #include "errors.h"
+#include "guc.h"
 #include "judge.h"
 #include "timer.h"
 
@@ -143,11 +144,9 @@ judge_pin_settings(Oid namespace)
 	};
 	int			nestlevel = NewGUCNestLevel();
 
-	idem_catalog_pin_path(namespace);
+	idem_guc_set("search_path", idem_catalog_path(namespace));
 	for (int i = 0; i < lengthof(settings); i++)
-		(void) set_config_option(settings[i][0], settings[i][1],
-								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
-								 true, 0, false);
+		idem_guc_set(settings[i][0], settings[i][1]);
 	return nestlevel;
 }
 

@@ -34,6 +34,7 @@
 #include "catalog.h"
 #include "compat.h"
 #include "errors.h"
+#include "guc.h"
 #include "once.h"
 
 PG_FUNCTION_INFO_V1(idem_attach_once);
@@ -233,8 +234,7 @@ attach_ttl(const Interval *ttl)
 		return "";
 	(void) idem_scope_deadline(GetCurrentTimestamp(), ttl, "ttl");
 	nestlevel = NewGUCNestLevel();
-	(void) set_config_option("intervalstyle", "iso_8601", PGC_USERSET,
-							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	idem_guc_set("intervalstyle", "iso_8601");
 	result = DatumGetCString(DirectFunctionCall1(interval_out,
 												 IntervalPGetDatum(ttl)));
 	AtEOXact_GUC(true, nestlevel);

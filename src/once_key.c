@@ -28,6 +28,7 @@
 #include "utils/numeric.h"
 
 #include "digest.h"
+#include "guc.h"
 #include "once.h"
 
 /* what the registry allows */
@@ -87,8 +88,7 @@ pin_set(int *nestlevel, const char *name, const char *value)
 {
 	if (*nestlevel < 0)
 		*nestlevel = NewGUCNestLevel();
-	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
+	idem_guc_set(name, value);
 }
 
 /*

@@ -34,6 +34,7 @@
 
 #include "compat.h"
 #include "fingerprint.h"
+#include "guc.h"
 #include "shape.h"
 
 /* characters of a digest that are kept: 132 bits */
@@ -262,9 +263,7 @@ idem_shape_pin_settings(int which)
 	for (int i = 0; i < lengthof(settings); i++)
 	{
 		if ((which & settings[i].which) != 0 && !settings[i].set)
-			(void) set_config_option(settings[i].name, settings[i].value,
-									 PGC_USERSET, PGC_S_SESSION,
-									 GUC_ACTION_SAVE, true, 0, false);
+			idem_guc_set(settings[i].name, settings[i].value);
 	}
 	return nestlevel;
 }

@@ -25,6 +25,7 @@
 
 #include "errors.h"
 #include "function.h"
+#include "guc.h"
 #include "target.h"
 
 static void
@@ -373,16 +374,11 @@ target_print_value(Datum value, Oid type)
 	}
 
 	nestlevel = NewGUCNestLevel();
-	(void) set_config_option("datestyle", "ISO, YMD", PGC_USERSET,
-							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("timezone", "UTC", PGC_USERSET,
-							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("intervalstyle", "postgres", PGC_USERSET,
-							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("bytea_output", "hex", PGC_USERSET,
-							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("extra_float_digits", "1", PGC_USERSET,
-							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	idem_guc_set("datestyle", "ISO, YMD");
+	idem_guc_set("timezone", "UTC");
+	idem_guc_set("intervalstyle", "postgres");
+	idem_guc_set("bytea_output", "hex");
+	idem_guc_set("extra_float_digits", "1");
 	printed = OidOutputFunctionCall(output, value);
 	AtEOXact_GUC(true, nestlevel);
 	return printed;

@@ -352,8 +352,8 @@ tick_handle(void *arg)
 		return;
 	}
 	/* to open a table may be to run functions of its owner's */
-	idem_catalog_become_in(superuser_arg(owner) ? GetUserId() : owner, schema,
-						   &saved);
+	idem_catalog_become_under(superuser_arg(owner) ? GetUserId() : owner,
+							  idem_catalog_path(schema), &saved);
 	if (tick_lock(relid))
 		rel = try_table_open(relid, NoLock);
 	if (rel == NULL || rel->rd_rel->relowner != owner)
