@@ -10,8 +10,8 @@
 -- whose arguments or results change gets a new C symbol, so that sessions which
 -- still have the old library get an error rather than an argument it does not
 -- know; the old symbol stays in the library.  C functions that 1.0.0 had are
--- called NAME_1_1 in the library from here on (src/since.c).  New functions, types and
--- relations need no grants here: the last section gives them their owners.
+-- called NAME_1_1 in the library from here on (src/since.c).  The last section
+-- gives new functions and relations their owners and grants.
 -- Changes of comments follow as COMMENT ON.  View idem.version is made anew by every
 -- update: that tells sessions to look at the version again.
 
@@ -137,6 +137,8 @@ COMMENT ON COLUMN idem.window_hit.expires_at IS 'when every hit has left the win
 
 -- Roles: idem_grant and idem_revoke of 90_grants
 
+-- an error if it was dropped: made anew it would be the superuser's
+ALTER FUNCTION idem_grant(pg_catalog.name, pg_catalog.text) VOLATILE;
 CREATE OR REPLACE FUNCTION idem_grant(role pg_catalog.name, level pg_catalog.text DEFAULT 'app')
 	RETURNS pg_catalog.bool
 	LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -234,97 +236,37 @@ END
 $$;
 
 
--- What is new belongs to the installing role, as after an installation.  New is
--- a function or type without privileges of the installer, and a relation of
--- the superuser who runs this.  Owners come first: who granted is remembered
--- for pg_dump.
+-- What is new belongs to whom it would after an installation.  Each thing is
+-- named: an installer who is no superuser may have put functions of his own
+-- into the extension, under any name.
 
 DO $$
 DECLARE
-	extension pg_catalog.oid;
-	installer pg_catalog.name;
-	maker pg_catalog.name;
-	former pg_catalog.text := pg_catalog.current_setting('search_path');
-	object pg_catalog.record;
-BEGIN
-	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-
-	SELECT oid INTO extension FROM pg_extension WHERE extname = 'idem';
-
+	new CONSTANT pg_catalog.regprocedure := 'idem_version()';
 	-- not the extension's owner, who is the superuser after pg_upgrade
-	SELECT pg_get_userbyid(nspowner) INTO installer
-	FROM pg_namespace WHERE nspname = 'idem';
+	installer CONSTANT pg_catalog.name := (SELECT pg_catalog.pg_get_userbyid(nspowner)
+		FROM pg_catalog.pg_namespace WHERE nspname OPERATOR(pg_catalog.=) 'idem');
+	maker CONSTANT pg_catalog.name := (SELECT pg_catalog.pg_get_userbyid(proowner)
+		FROM pg_catalog.pg_proc
+		WHERE oid OPERATOR(pg_catalog.=) 'idem_catalog_changed()'::pg_catalog.regprocedure);
+BEGIN
+	-- a call could take another's for ours
+	IF EXISTS (SELECT FROM pg_catalog.pg_proc AS p
+			JOIN pg_catalog.pg_proc AS ours USING (pronamespace, proname)
+		WHERE ours.oid OPERATOR(pg_catalog.=) new AND p.oid OPERATOR(pg_catalog.<>) new)
+	THEN
+		RAISE EXCEPTION 'schema "%" already holds a function named "idem_version"', pg_catalog.current_schema()
+			USING ERRCODE = 'duplicate_object',
+			DETAIL = 'Names that begin with "idem_" belong to the extension.',
+			HINT = 'Remove or rename it, then update again.';
+	END IF;
 
-	-- who owns the functions of 1.0.0
-	SELECT r.rolname INTO maker
-	FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid JOIN pg_roles r ON r.oid = p.proowner
-	WHERE d.classid = 'pg_proc'::regclass
-		AND d.refclassid = 'pg_extension'::regclass
-		AND d.refobjid = extension AND d.deptype = 'e'
-		AND p.proname = 'idem_catalog_changed';
-
-	FOR object IN
-		SELECT p.oid::regprocedure AS name, p.proname, p.pronamespace, p.oid
-		FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid
-		WHERE d.classid = 'pg_proc'::regclass
-			AND d.refclassid = 'pg_extension'::regclass
-			AND d.refobjid = extension AND d.deptype = 'e'
-			AND (p.proacl IS NULL OR NOT EXISTS (
-				SELECT FROM aclexplode(p.proacl) a JOIN pg_roles r ON r.oid = a.grantee
-				WHERE r.rolname = installer))
-	LOOP
-		-- a call could take another's for ours
-		IF EXISTS (SELECT FROM pg_proc p
-			WHERE p.pronamespace = object.pronamespace AND p.proname = object.proname
-				AND NOT EXISTS (SELECT FROM pg_depend d
-					WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
-						AND d.refclassid = 'pg_extension'::regclass
-						AND d.refobjid = extension AND d.deptype = 'e'))
-		THEN
-			RAISE EXCEPTION 'schema "%" already holds a function named "%"',
-				(SELECT nspname FROM pg_namespace WHERE oid = object.pronamespace), object.proname
-				USING ERRCODE = 'duplicate_object',
-				DETAIL = 'Names that begin with "idem_" belong to the extension.',
-				HINT = 'Remove or rename it, then update again.';
-		END IF;
-		EXECUTE format('ALTER FUNCTION %s OWNER TO %I', object.name, maker);
-		EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', object.name);
-		EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I WITH GRANT OPTION',
-			object.name, installer);
-	END LOOP;
-
-	FOR object IN
-		SELECT t.oid::regtype AS name
-		FROM pg_depend d JOIN pg_type t ON t.oid = d.objid
-		WHERE d.classid = 'pg_type'::regclass
-			AND d.refclassid = 'pg_extension'::regclass
-			AND d.refobjid = extension AND d.deptype = 'e'
-			AND t.typname LIKE 'idem\_%'
-			AND (t.typacl IS NULL OR NOT EXISTS (
-				SELECT FROM aclexplode(t.typacl) a JOIN pg_roles r ON r.oid = a.grantee
-				WHERE r.rolname = installer))
-	LOOP
-		EXECUTE format('ALTER TYPE %s OWNER TO %I', object.name, maker);
-		EXECUTE format('REVOKE ALL ON TYPE %s FROM PUBLIC', object.name);
-		EXECUTE format('GRANT USAGE ON TYPE %s TO %I WITH GRANT OPTION',
-			object.name, installer);
-	END LOOP;
-
-	FOR object IN
-		SELECT c.oid::regclass AS name,
-			CASE c.relkind WHEN 'S' THEN 'SEQUENCE' WHEN 'v' THEN 'VIEW'
-				ELSE 'TABLE' END AS kind
-		FROM pg_depend d JOIN pg_class c ON c.oid = d.objid
-		WHERE d.classid = 'pg_class'::regclass
-			AND d.refclassid = 'pg_extension'::regclass
-			AND d.refobjid = extension AND d.deptype = 'e'
-			AND c.relnamespace = 'idem'::regnamespace AND c.relkind IN ('r', 'v', 'S')
-			AND pg_get_userbyid(c.relowner) = current_user AND current_user <> installer
-	LOOP
-		EXECUTE format('ALTER %s %s OWNER TO %I',
-			object.kind, object.name, installer);
-	END LOOP;
-
-	PERFORM set_config('search_path', former, true);
+	-- owners come first: who granted is remembered for pg_dump
+	EXECUTE pg_catalog.format('ALTER FUNCTION %s OWNER TO %I', new, maker);
+	EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', new);
+	EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO %I WITH GRANT OPTION', new, installer);
+	EXECUTE pg_catalog.format('ALTER VIEW idem.version OWNER TO %I', installer);
+	-- where it was dropped before
+	EXECUTE pg_catalog.format('ALTER VIEW idem.dwell OWNER TO %I', installer);
 END
 $$;

@@ -140,7 +140,30 @@ EOT
 		is($node->safe_psql($taken, q{SELECT extversion FROM pg_extension WHERE extname = 'idem'}), $old, "$old: nothing has changed then");
 		run_as($node, $owner, $taken, "DROP FUNCTION $theirs");
 	}
-	run_as($node, $owner, $taken, 'ALTER EXTENSION idem UPDATE; DROP EXTENSION idem; CREATE EXTENSION idem');
+
+	# Nor does it take what the installer has put into the extension for its own.
+	run_as($node, $owner, $taken, <<'EOT');
+CREATE FUNCTION theirs() RETURNS text LANGUAGE sql SECURITY DEFINER AS 'SELECT current_user::text';
+CREATE FUNCTION idem_catalog_changed(int) RETURNS text LANGUAGE sql AS 'SELECT current_user::text';
+CREATE TYPE idem_theirs AS (a int);
+ALTER EXTENSION idem ADD FUNCTION theirs();
+ALTER EXTENSION idem ADD FUNCTION idem_catalog_changed(int);
+ALTER EXTENSION idem ADD TYPE idem_theirs;
+REVOKE ALL ON FUNCTION idem_revoke FROM regress_idem_owner;
+ALTER EXTENSION idem DROP VIEW idem.dwell;
+DROP VIEW idem.dwell;
+ALTER EXTENSION idem UPDATE;
+EOT
+	is(run_as($node, $owner, $taken, 'SELECT theirs()'), $owner, "$old: a function of the installer's still runs as he");
+	is($node->safe_psql($taken, <<'EOT'), "t|t|t", "$old: what is his stays his");
+SELECT bool_and(pg_get_userbyid(proowner) = 'regress_idem_owner'),
+	(SELECT pg_get_userbyid(typowner) = 'regress_idem_owner' FROM pg_type WHERE typname = 'idem_theirs'),
+	(SELECT pg_get_userbyid(relowner) = 'regress_idem_owner' FROM pg_class WHERE oid = 'idem.dwell'::regclass)
+FROM pg_proc WHERE oid IN ('theirs()'::regprocedure, 'idem_catalog_changed(int)'::regprocedure, 'idem_revoke'::regproc)
+EOT
+	run_as($node, $owner, $taken, "DROP EXTENSION idem; CREATE EXTENSION idem VERSION '$old'; ALTER EXTENSION idem DROP FUNCTION idem_grant; DROP FUNCTION idem_grant");
+	is(errcode($node, $taken, 'ALTER EXTENSION idem UPDATE'), '42883', "$old: refused without idem_grant()");
+	run_as($node, $owner, $taken, 'DROP EXTENSION idem; CREATE EXTENSION idem');
 	is($node->safe_psql($taken, "SELECT idem_once('a')"), 't', "$old: updated, dropped and made again");
 }
 
