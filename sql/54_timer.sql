@@ -23,7 +23,7 @@ COMMENT ON COLUMN idem.timer.binding IS 'tag of the binding';
 COMMENT ON COLUMN idem.timer.row_key IS 'the row''s whole primary key as an object by column name';
 COMMENT ON COLUMN idem.timer.row_hash IS 'as in idem.history';
 COMMENT ON COLUMN idem.timer.state IS 'the state that the row entered';
-COMMENT ON COLUMN idem.timer.since IS 'when it did';
+COMMENT ON COLUMN idem.timer.since IS 'when it did, or did in an earlier stay';
 COMMENT ON COLUMN idem.timer.due IS 'when idem_tick() looks at it';
 COMMENT ON COLUMN idem.timer.tries IS 'how often it could not be fired when it was due';
 
@@ -36,4 +36,4 @@ CREATE FUNCTION idem_tick(
 ) RETURNS SETOF pg_catalog.record
 	AS 'MODULE_PATHNAME', 'idem_tick_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_tick(pg_catalog.int4) IS
-'For operators: fires timed transitions that are due, as the owners of their tables. max_rows: at most so many (NULL: no limit). Waits for no row. Gives timers to rows that were in the state before. Returns what it did: applied; moved, missing, obsolete (nothing to do any more, or made anew for the key that the table has now); guarded, error (tried again later, at growing intervals); refused (the table belongs to a superuser). Errors: ID400 bad argument.';
+'For operators: fires timed transitions that are due, as the owners of their tables. max_rows: at most so many (NULL: no limit). Waits for no row. Gives timers to rows that were in the state before. Returns what it did: applied; moved, missing, obsolete (nothing to do any more, or made anew for the key that the table has now); guarded, error (tried again later, at growing intervals); refused (the table belongs to a superuser or to a role that is under its row security, or this session has temporary objects of a role that may not act as the owner). Errors: ID400 bad argument, ID500 called within itself.';

@@ -89,10 +89,11 @@ COMMENT ON FUNCTION idem_allowed(pg_catalog.regclass, "any") IS
 
 COMMENT ON TABLE idem.timer IS 'rows that are in a state which a timed transition leaves, one per row and event; written with idem.history, read by idem_tick(). A row without event stands for all rows of a table that were in such a state before';
 COMMENT ON COLUMN idem.timer.table_schema IS 'schema of the table that the machine was attached to, or of its child that holds the row, as it was called then';
+COMMENT ON COLUMN idem.timer.since IS 'when it did, or did in an earlier stay';
 COMMENT ON FUNCTION idem_define(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) IS
 'For operators: makes a machine what the text of a Mermaid state diagram says, or changes it to that; nothing is written if it is that already. moved: an object of states that go, or values that are no states, and the states that their rows move to, as the caller; history calls this event "migrate". Returns true. Errors: ID400 bad argument, ID500 malformed definition (with its line), a guard that does not fit an attached table, or rows are in a state that goes, 42501 not the machine''s owner, 42704 no such role.';
 COMMENT ON FUNCTION idem_tick(pg_catalog.int4) IS
-'For operators: fires timed transitions that are due, as the owners of their tables. max_rows: at most so many (NULL: no limit). Waits for no row. Gives timers to rows that were in the state before. Returns what it did: applied; moved, missing, obsolete (nothing to do any more, or made anew for the key that the table has now); guarded, error (tried again later, at growing intervals); refused (the table belongs to a superuser). Errors: ID400 bad argument.';
+'For operators: fires timed transitions that are due, as the owners of their tables. max_rows: at most so many (NULL: no limit). Waits for no row. Gives timers to rows that were in the state before. Returns what it did: applied; moved, missing, obsolete (nothing to do any more, or made anew for the key that the table has now); guarded, error (tried again later, at growing intervals); refused (the table belongs to a superuser or to a role that is under its row security, or this session has temporary objects of a role that may not act as the owner). Errors: ID400 bad argument, ID500 called within itself.';
 
 ALTER SEQUENCE idem.history_seq INCREMENT 32;
 COMMENT ON SEQUENCE idem.history_seq IS 'numbers of the rows of idem.history; rows that are written together share a draw, as many as the increment says';

@@ -17,9 +17,12 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/catalog.h"
+#include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_depend.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
 #include "commands/trigger.h"
@@ -140,6 +143,20 @@ idem_catalog_owner_of(Oid relid)
 	if (HeapTupleIsValid(tuple))
 	{
 		owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+		ReleaseSysCache(tuple);
+	}
+	return owner;
+}
+
+static Oid
+catalog_type_owner(Oid type)
+{
+	HeapTuple	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
+	Oid			owner = InvalidOid;
+
+	if (HeapTupleIsValid(tuple))
+	{
+		owner = ((Form_pg_type) GETSTRUCT(tuple))->typowner;
 		ReleaseSysCache(tuple);
 	}
 	return owner;
@@ -274,71 +291,61 @@ idem_catalog_restore(const IdemIdentity *saved)
 }
 
 /*
+ * Whether the session has temporary relations or types, which names lead to, of
+ * somebody who may not do himself what that role may.
+ */
+bool
+idem_catalog_has_temporary(Oid role)
+{
+	Oid			namespace;
+	Oid			toast;
+	Relation	depend;
+	ScanKeyData keys[2];
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	bool		found = false;
+
+	GetTempNamespaceState(&namespace, &toast);
+	if (!OidIsValid(namespace))
+		return false;
+	depend = table_open(DependRelationId, AccessShareLock);
+	ScanKeyInit(&keys[0], Anum_pg_depend_refclassid, BTEqualStrategyNumber,
+				F_OIDEQ, ObjectIdGetDatum(NamespaceRelationId));
+	ScanKeyInit(&keys[1], Anum_pg_depend_refobjid, BTEqualStrategyNumber,
+				F_OIDEQ, ObjectIdGetDatum(namespace));
+	scan = systable_beginscan(depend, DependReferenceIndexId, true, NULL, 2,
+							  keys);
+	while (!found && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Form_pg_depend object = (Form_pg_depend) GETSTRUCT(tuple);
+		Oid			owner = object->classid == TypeRelationId ?
+		catalog_type_owner(object->objid) :
+		object->classid == RelationRelationId ?
+		idem_catalog_owner_of(object->objid) : InvalidOid;
+
+		found = OidIsValid(owner) && !has_privs_of_role(owner, role);
+	}
+	systable_endscan(scan);
+	table_close(depend, AccessShareLock);
+	return found;
+}
+
+/*
  * Acts as a user's table's owner, whose code may run when the table is opened or
- * planned for, where that is somebody else than the caller.  The owner's code must
- * not find what others have made in this session.
+ * planned for.  It must not find what others have made in this session.
  */
 void
 idem_catalog_become_user(Oid owner, Oid namespace, IdemIdentity *saved)
 {
-	if ((superuser() || !has_privs_of_role(GetUserId(), owner)) &&
-		idem_catalog_has_temporary())
+	if (idem_catalog_has_temporary(owner))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("tables of role \"%s\" cannot be looked into in a session that has temporary objects",
+				 errmsg("tables of role \"%s\" cannot be looked into in a session that has temporary objects of others",
 						GetUserNameFromId(owner, false)),
 				 errdetail("What belongs to the tables runs as their owner, and would find them by name."),
 				 errhint("Use a session of its own, or DISCARD TEMP."),
 				 errhidestmt(true)));
 	idem_catalog_become_under(owner, idem_catalog_path(namespace), saved);
-}
-
-/*
- * Whether a catalog has a row of this session's temporary schema that is no
- * superuser's.
- */
-static bool
-catalog_has_temporary(Oid catalog, AttrNumber namespace_column,
-					  AttrNumber owner_column, Oid namespace)
-{
-	Relation	rel = table_open(catalog, AccessShareLock);
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	tuple;
-	bool		found = false;
-
-	ScanKeyInit(&key, namespace_column, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(namespace));
-	scan = systable_beginscan(rel, InvalidOid, false, NULL, 1, &key);
-	while (!found && HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		bool		isnull;
-
-		found = !superuser_arg(DatumGetObjectId(heap_getattr(tuple, owner_column,
-															 RelationGetDescr(rel),
-															 &isnull)));
-	}
-	systable_endscan(scan);
-	table_close(rel, AccessShareLock);
-	return found;
-}
-
-/*
- * Whether the session has temporary objects that names lead to, and that are not a
- * superuser's.
- */
-bool
-idem_catalog_has_temporary(void)
-{
-	Oid			namespace;
-	Oid			toast;
-
-	GetTempNamespaceState(&namespace, &toast);
-	return OidIsValid(namespace) &&
-		(catalog_has_temporary(RelationRelationId, Anum_pg_class_relnamespace,
-							   Anum_pg_class_relowner, namespace) ||
-		 catalog_has_temporary(TypeRelationId, Anum_pg_type_typnamespace,
-							   Anum_pg_type_typowner, namespace));
 }
 
 /*

@@ -12,9 +12,10 @@
  * that somebody is writing, or one of a table that is locked, is looked at again
  * some seconds later, so that a batch is not filled with those for as long as
  * that lasts.  The subtransaction of a row that is not fired is undone, and the
- * row's lock with it: nobody waits for the rest of the batch.  What guards, triggers and foreign keys wait for is not
- * known before.  If that is a table, and a row's time is over, the others of
- * its table are left for some seconds, too: they would wait for the same.
+ * row's lock with it: nobody waits for the rest of the batch.  What guards,
+ * triggers and foreign keys wait for is not known before.  If that is a table, and
+ * a row's time is over, the others of its table are left for some seconds, too:
+ * they would wait for the same.
  *
  * The timer only says where to look.  What is done is judged by the row and
  * the definition as they are now: the row must still be in the state that it
@@ -31,10 +32,11 @@
  * search_path of pg_catalog, the table's schema and, last, pg_temp, as guards are
  * read: names must not lead to what the caller has made.  So are its table and its
  * partitions opened, whose keys' functions may run then; and a session that has
- * temporary objects does not tick.  A table
- * of a superuser's is refused: whoever may define its machine could otherwise
- * run anything.  So is one whose owner is under its row security: rows that he
- * does not see are not gone.  Roles of a rule are not asked for, since no role acts.
+ * temporary objects of a role that may not act as the owner leaves the table to
+ * others.  A table of a superuser's is refused: whoever may define its machine
+ * could otherwise run anything.  So is one whose owner is under its row security:
+ * rows that he does not see are not gone.  Roles of a rule are not asked for, since
+ * no role acts.
  *
  * Locks, in order: the timer; the table, ROW EXCLUSIVE; the row; its other
  * timers.  Writers lock the row before its timers; but nobody waits for a
@@ -337,6 +339,7 @@ tick_handle(void *arg)
 	Oid			relid = OidIsValid(schema) ?
 	get_relname_relid(timer->table, schema) : InvalidOid;
 	Oid			owner = OidIsValid(relid) ? idem_catalog_owner_of(relid) : InvalidOid;
+	Oid			role;
 	Relation	rel = NULL;
 	IdemTable  *table;
 	IdemIdentity saved;
@@ -352,8 +355,15 @@ tick_handle(void *arg)
 		return;
 	}
 	/* to open a table may be to run functions of its owner's */
-	idem_catalog_become_under(superuser_arg(owner) ? GetUserId() : owner,
-							  idem_catalog_path(schema), &saved);
+	role = superuser_arg(owner) ? GetUserId() : owner;
+	if (idem_catalog_has_temporary(role))
+	{
+		timer->refused_by = relid;
+		timer->outcome = "refused";
+		tick_put_off(timer);
+		return;
+	}
+	idem_catalog_become_user(role, schema, &saved);
 	if (tick_lock(relid))
 		rel = try_table_open(relid, NoLock);
 	if (rel == NULL || rel->rd_rel->relowner != owner)
@@ -475,6 +485,23 @@ tick_has_table(List *timers, const Timer *timer)
 }
 
 /*
+ * Tells of a table in which nothing is fired, or not by this session.
+ */
+static void
+tick_warn(const Timer *timer)
+{
+	if (timer->due == 1)
+		idem_timers_warn(timer->refused_by);
+	else
+		ereport(WARNING,
+				(errmsg("timed transitions of table \"%s\" are not fired by this session",
+						timer->table),
+				 errdetail("They run as the table's owner, who would find temporary objects of others by name."),
+				 errhint("Call idem_tick() in a session of its own, or after DISCARD TEMP."),
+				 errhidestmt(true)));
+}
+
+/*
  * One due timer, from beginning to end.
  */
 static void
@@ -517,7 +544,7 @@ tick_one(Tick *tick, Timer *timer, int limit)
 	{
 		idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_REFUSED);
 		if (!list_member_oid(tick->warned, timer->refused_by))
-			idem_timers_warn(timer->refused_by);
+			tick_warn(timer);
 		tick->warned = list_append_unique_oid(tick->warned,
 											  timer->refused_by);
 	}
@@ -654,13 +681,6 @@ idem_tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at)
 				(errcode(ERRCODE_IDEM_MISUSE),
 				 errmsg("idem_tick() cannot be called within itself"),
 				 errhint("Do not call it in a guard or a trigger."),
-				 errhidestmt(true)));
-	if (idem_catalog_has_temporary())
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_MISUSE),
-				 errmsg("idem_tick() cannot be called in a session that has temporary objects"),
-				 errdetail("Triggers and guards of the tables' owners would find them by name."),
-				 errhint("Call it in a session of its own, or after DISCARD TEMP."),
 				 errhidestmt(true)));
 	running = true;
 	PG_TRY();
