@@ -49,6 +49,7 @@
 #include "errors.h"
 #include "guc.h"
 #include "judge.h"
+#include "own.h"
 #include "timer.h"
 
 PG_FUNCTION_INFO_V1(idem_attach);
@@ -133,8 +134,8 @@ attach_lock_machine(const char *machine)
 		elog(ERROR, "could not execute: %s", statement);
 	idem_catalog_restore(&saved);
 	return SPI_processed == 0 ? InvalidOid :
-		get_role_oid(SPI_getvalue(SPI_tuptable->vals[0],
-								  SPI_tuptable->tupdesc, 1), true);
+		get_role_oid(idem_own_text(SPI_tuptable->vals[0],
+								   SPI_tuptable->tupdesc, 1), true);
 }
 
 /*

@@ -44,6 +44,7 @@
 #include "errors.h"
 #include "guc.h"
 #include "machine.h"
+#include "own.h"
 #include "rowversion.h"
 #include "store.h"
 
@@ -112,10 +113,9 @@ idem_bound_tables(const char *machine)
 		TupleDesc	desc = SPI_tuptable->tupdesc;
 		MemoryContext spi = MemoryContextSwitchTo(caller);
 		IdemBound  *bound = palloc(sizeof(IdemBound));
-		bool		isnull;
 
-		bound->relid = DatumGetObjectId(SPI_getbinval(tuple, desc, 1, &isnull));
-		bound->column = *DatumGetName(SPI_getbinval(tuple, desc, 2, &isnull));
+		bound->relid = DatumGetObjectId(idem_own_value(tuple, desc, 1, OIDOID, NULL));
+		bound->column = *DatumGetName(idem_own_value(tuple, desc, 2, NAMEOID, NULL));
 		tables = lappend(tables, bound);
 		MemoryContextSwitchTo(spi);
 	}

@@ -34,6 +34,7 @@
 #include "definition.h"
 #include "errors.h"
 #include "machine.h"
+#include "own.h"
 #include "store.h"
 #include "timer.h"
 
@@ -193,13 +194,12 @@ static void
 read_state_row(IdemDefinition *definition, HeapTuple tuple, TupleDesc desc)
 {
 	IdemStateDef *state = palloc0(sizeof(IdemStateDef));
-	bool		isnull;
 
-	state->name = SPI_getvalue(tuple, desc, 1);
-	state->initial = DatumGetBool(SPI_getbinval(tuple, desc, 2, &isnull));
-	state->final = DatumGetBool(SPI_getbinval(tuple, desc, 3, &isnull));
-	state->frozen = DatumGetBool(SPI_getbinval(tuple, desc, 4, &isnull));
-	state->self = SPI_getvalue(tuple, desc, 5);
+	state->name = idem_own_text(tuple, desc, 1);
+	state->initial = DatumGetBool(idem_own_value(tuple, desc, 2, BOOLOID, NULL));
+	state->final = DatumGetBool(idem_own_value(tuple, desc, 3, BOOLOID, NULL));
+	state->frozen = DatumGetBool(idem_own_value(tuple, desc, 4, BOOLOID, NULL));
+	state->self = idem_own_text(tuple, desc, 5);
 	definition->states = lappend(definition->states, state);
 }
 
@@ -211,15 +211,15 @@ read_transition_row(IdemDefinition *definition, HeapTuple tuple,
 	Datum		value;
 	bool		isnull;
 
-	rule->event = SPI_getvalue(tuple, desc, 1);
-	rule->from = SPI_getvalue(tuple, desc, 2);
-	rule->to = SPI_getvalue(tuple, desc, 3);
-	rule->priority = DatumGetInt32(SPI_getbinval(tuple, desc, 4, &isnull));
+	rule->event = idem_own_text(tuple, desc, 1);
+	rule->from = idem_own_text(tuple, desc, 2);
+	rule->to = idem_own_text(tuple, desc, 3);
+	rule->priority = DatumGetInt32(idem_own_value(tuple, desc, 4, INT4OID, NULL));
 	rule->guard = SPI_getvalue(tuple, desc, 5);
-	value = SPI_getbinval(tuple, desc, 6, &isnull);
+	value = idem_own_value(tuple, desc, 6, NAMEARRAYOID, &isnull);
 	if (!isnull)
 		rule->roles = roles_from_datum(value);
-	value = SPI_getbinval(tuple, desc, 7, &isnull);
+	value = idem_own_value(tuple, desc, 7, INTERVALOID, &isnull);
 	if (!isnull)
 	{
 		rule->after = palloc(sizeof(Interval));
@@ -249,8 +249,8 @@ idem_definition_read(const char *machine)
 		spi = MemoryContextSwitchTo(caller);
 		definition = palloc0(sizeof(IdemDefinition));
 		definition->machine = pstrdup(machine);
-		definition->owner = SPI_getvalue(SPI_tuptable->vals[0],
-										 SPI_tuptable->tupdesc, 1);
+		definition->owner = idem_own_text(SPI_tuptable->vals[0],
+										  SPI_tuptable->tupdesc, 1);
 		MemoryContextSwitchTo(spi);
 
 		rows = define_run_at(DEFINE_READ_STATES, values, NULL, snapshot);

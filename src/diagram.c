@@ -26,6 +26,7 @@
 #include "diagram.h"
 #include "errors.h"
 #include "machine.h"
+#include "own.h"
 #include "store.h"
 
 PG_FUNCTION_INFO_V1(idem_diagram);
@@ -413,9 +414,9 @@ count_edges(const char *machine)
 		IdemEdgeCount *edge = palloc(sizeof(IdemEdgeCount));
 		bool		isnull;
 
-		edge->event = pstrdup(SPI_getvalue(tuple, desc, 1));
-		edge->from = pstrdup(SPI_getvalue(tuple, desc, 2));
-		edge->to = pstrdup(SPI_getvalue(tuple, desc, 3));
+		edge->event = pstrdup(idem_own_text(tuple, desc, 1));
+		edge->from = pstrdup(idem_own_text(tuple, desc, 2));
+		edge->to = pstrdup(idem_own_text(tuple, desc, 3));
 		edge->times = DatumGetInt64(SPI_getbinval(tuple, desc, 4, &isnull));
 		edges = lappend(edges, edge);
 		MemoryContextSwitchTo(spi);

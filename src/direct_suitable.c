@@ -18,6 +18,7 @@
 #include "utils/rel.h"
 
 #include "direct.h"
+#include "own.h"
 
 /*
  * Whether a distributing engine has taken the table over: Citus lists such
@@ -56,8 +57,7 @@ direct_index_is_plain(Relation index, int nkeys, bool primary)
 	Form_pg_index form = index->rd_index;
 
 	if (index->rd_rel->relam != BTREE_AM_OID ||
-		RelationGetIndexExpressions(index) != NIL ||
-		RelationGetIndexPredicate(index) != NIL ||
+		!idem_own_index_is_plain(index) ||
 		form->indisexclusion || !form->indimmediate)
 		return false;
 	if (!form->indisunique)

@@ -24,6 +24,7 @@
 #include "diagram.h"
 #include "guc.h"
 #include "machine.h"
+#include "own.h"
 #include "store.h"
 
 PG_FUNCTION_INFO_V1(idem_export);
@@ -113,7 +114,7 @@ export_rows(ReturnSetInfo *rsinfo, uint64 rows)
 	SPITupleTable *table = SPI_tuptable;
 
 	for (uint64 i = 0; i < rows; i++)
-		export_line(rsinfo, SPI_getvalue(table->vals[i], table->tupdesc, 1));
+		export_line(rsinfo, idem_own_text(table->vals[i], table->tupdesc, 1));
 }
 
 /*
@@ -196,8 +197,8 @@ idem_export(PG_FUNCTION_ARGS)
 	rows = export_run(EXPORT_MACHINES, NULL);
 	machines = SPI_tuptable;
 	for (uint64 i = 0; i < rows; i++)
-		export_machine(rsinfo, SPI_getvalue(machines->vals[i],
-											machines->tupdesc, 1), schema);
+		export_machine(rsinfo, idem_own_text(machines->vals[i],
+											 machines->tupdesc, 1), schema);
 	SPI_finish();
 	return (Datum) 0;
 }

@@ -20,6 +20,7 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "catalog/index.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "executor/spi.h"
@@ -28,6 +29,7 @@
 #include "catalog.h"
 #include "compat.h"
 #include "history_writer.h"
+#include "own.h"
 #include "store.h"
 
 const Oid	idem_history_types[IDEM_HISTORY_NCOLUMNS] = {
@@ -145,18 +147,47 @@ history_insert_by_sql(IdemHistoryWaiting *row)
  * Whether an index is over the row's hash and number only.
  */
 static bool
-history_index_is_simple(const IndexInfo *info)
+history_index_is_simple(Relation index)
 {
-	if (info->ii_Expressions != NIL || info->ii_Predicate != NIL ||
-		info->ii_ExclusionOps != NULL || !info->ii_ReadyForInserts)
+	Form_pg_index form = index->rd_index;
+
+	if (!idem_own_index_is_plain(index) || form->indisexclusion ||
+		!form->indisready)
 		return false;
-	for (int i = 0; i < info->ii_NumIndexAttrs; i++)
+	for (int i = 0; i < form->indnatts; i++)
 	{
-		if (info->ii_IndexAttrNumbers[i] != IDEM_HISTORY_SEQ + 1 &&
-			info->ii_IndexAttrNumbers[i] != IDEM_HISTORY_ROW_HASH + 1)
+		if (form->indkey.values[i] != IDEM_HISTORY_SEQ + 1 &&
+			form->indkey.values[i] != IDEM_HISTORY_ROW_HASH + 1)
 			return false;
 	}
 	return true;
+}
+
+/*
+ * Opens the indexes as ExecOpenIndices() does, but does not ask what they are made
+ * of.  Whether all of them are simple.
+ */
+static bool
+history_open_indexes(Relation rel, ResultRelInfo *result)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	bool		simple = true;
+	ListCell   *lc;
+
+	InitResultRelInfo(result, rel, 1, NULL, 0);
+	result->ri_IndexRelationDescs =
+		palloc(list_length(indexes) * sizeof(Relation));
+	result->ri_IndexRelationInfo =
+		palloc(list_length(indexes) * sizeof(IndexInfo *));
+	foreach(lc, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(lc), RowExclusiveLock);
+
+		simple = simple && history_index_is_simple(index);
+		result->ri_IndexRelationDescs[result->ri_NumIndices++] = index;
+	}
+	list_free(indexes);
+	return simple;
 }
 
 static void
@@ -216,7 +247,7 @@ history_insert_directly(IdemHistoryWriter *writer, Relation rel)
 	EState	   *estate = CreateExecutorState();
 	ResultRelInfo *result = makeNode(ResultRelInfo);
 	BulkInsertState bulk = writer->n > 1 ? GetBulkInsertState() : NULL;
-	bool		simple = true;
+	bool		simple;
 	IdemIdentity saved;
 
 	history_make_slots(writer);
@@ -227,14 +258,13 @@ history_insert_directly(IdemHistoryWriter *writer, Relation rel)
 		ExecStoreHeapTuple(writer->rows[i].tuple, writer->slots[i], true);
 	}
 
-	InitResultRelInfo(result, rel, 1, NULL, 0);
-	ExecOpenIndices(result, false);
-	for (int i = 0; i < result->ri_NumIndices; i++)
-		simple = simple &&
-			history_index_is_simple(result->ri_IndexRelationInfo[i]);
+	simple = history_open_indexes(rel, result);
 	idem_catalog_become_under(rel->rd_rel->relowner,
 							  simple ? NULL : idem_catalog_path(InvalidOid),
 							  &saved);
+	for (int i = 0; i < result->ri_NumIndices; i++)
+		result->ri_IndexRelationInfo[i] =
+			BuildIndexInfo(result->ri_IndexRelationDescs[i]);
 	table_multi_insert(rel, writer->slots, writer->n, GetCurrentCommandId(true),
 					   0, bulk);
 	history_insert_entries(writer, rel, result, simple, estate);

@@ -201,6 +201,7 @@ idem_history(PG_FUNCTION_ARGS)
 	Datum		values[IDEM_TARGET_MAXKEYS];
 	Datum		args[lengthof(types)];
 	IdemIdentity saved;
+	bool		fits;
 
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
@@ -235,7 +236,11 @@ idem_history(PG_FUNCTION_ARGS)
 	if (SPI_execute_plan(plan, args, NULL, true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read idem.history");
 	idem_catalog_restore(&saved);
-	if (SPI_tuptable->tupdesc->natts != rsinfo->setDesc->natts)
+	fits = SPI_tuptable->tupdesc->natts == rsinfo->setDesc->natts;
+	for (int i = 0; fits && i < rsinfo->setDesc->natts; i++)
+		fits = TupleDescAttr(SPI_tuptable->tupdesc, i)->atttypid ==
+			TupleDescAttr(rsinfo->setDesc, i)->atttypid;
+	if (!fits)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("table \"idem.history\" does not have its declared columns")));

@@ -48,6 +48,7 @@
 #include "definition.h"
 #include "errors.h"
 #include "machine.h"
+#include "own.h"
 #include "store.h"
 #include "timer.h"
 
@@ -237,12 +238,11 @@ idem_machine_refuse(const char *machine)
 bool
 idem_machine_lock(const char *machine, NameData *owner)
 {
-	bool		isnull;
-
 	if (machine_run(MACHINE_LOCK, machine, NULL, NULL) == 0)
 		return false;
-	*owner = *DatumGetName(SPI_getbinval(SPI_tuptable->vals[0],
-										 SPI_tuptable->tupdesc, 1, &isnull));
+	*owner = *DatumGetName(idem_own_value(SPI_tuptable->vals[0],
+										  SPI_tuptable->tupdesc, 1, NAMEOID,
+										  NULL));
 	return true;
 }
 
@@ -277,9 +277,8 @@ check_roles(Datum roles, const char *event)
 	}
 }
 
-/* the tables' columns by name, as text; NULL where the value is */
-static char *
-column_text(HeapTuple tuple, TupleDesc desc, const char *column)
+static int
+column_number(TupleDesc desc, const char *column)
 {
 	int			number = SPI_fnumber(desc, column);
 
@@ -288,7 +287,21 @@ column_text(HeapTuple tuple, TupleDesc desc, const char *column)
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
 				 errmsg("column \"%s\" of a table of schema \"idem\" does not exist",
 						column)));
-	return SPI_getvalue(tuple, desc, number);
+	return number;
+}
+
+/* the tables' columns by name, as text */
+static char *
+column_text(HeapTuple tuple, TupleDesc desc, const char *column)
+{
+	return idem_own_text(tuple, desc, column_number(desc, column));
+}
+
+/* the same for those that may be NULL */
+static char *
+column_text_or_null(HeapTuple tuple, TupleDesc desc, const char *column)
+{
+	return SPI_getvalue(tuple, desc, column_number(desc, column));
 }
 
 /*
@@ -465,8 +478,9 @@ check_transition_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 	if (strcmp(from, "*") != 0 && (moved || strcmp(old_from, from) != 0))
 	{
 		check_rule_state(machine, from, event, "from");
-		if (DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0],
-									   SPI_tuptable->tupdesc, 1, &isnull)))
+		if (DatumGetBool(idem_own_value(SPI_tuptable->vals[0],
+										SPI_tuptable->tupdesc, 1, BOOLOID,
+										NULL)))
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_MISUSE),
 					 errmsg("state \"%s\" of machine \"%s\" is final",
@@ -476,10 +490,10 @@ check_transition_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 					 errhidestmt(true)));
 	}
 
-	guard = column_text(new, desc, "guard");
+	guard = column_text_or_null(new, desc, "guard");
 	if (guard != NULL && check_function_bodies && !writing_whole)
 	{
-		const char *old_guard = moved ? NULL : column_text(old, desc, "guard");
+		const char *old_guard = moved ? NULL : column_text_or_null(old, desc, "guard");
 
 		if (old_guard == NULL || strcmp(old_guard, guard) != 0)
 		{
@@ -492,17 +506,18 @@ check_transition_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 			idem_guard_check_tables(machine, &rule);
 		}
 	}
-	roles = SPI_getbinval(new, desc, SPI_fnumber(desc, "roles"), &isnull);
+	roles = idem_own_value(new, desc, column_number(desc, "roles"),
+						   NAMEARRAYOID, &isnull);
 	if (!isnull)
 		check_roles(roles, event);
 
 	/* a restore brings the timers along */
-	after = column_text(new, desc, "after");
+	after = column_text_or_null(new, desc, "after");
 	if (after != NULL && check_function_bodies && !writing_whole &&
 		(moved || strcmp(old_from, from) != 0 ||
 		 strcmp(column_text(old, desc, "event"), event) != 0 ||
-		 column_text(old, desc, "after") == NULL ||
-		 strcmp(column_text(old, desc, "after"), after) != 0))
+		 column_text_or_null(old, desc, "after") == NULL ||
+		 strcmp(column_text_or_null(old, desc, "after"), after) != 0))
 		idem_timers_expect(machine);
 }
 

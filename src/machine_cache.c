@@ -42,6 +42,7 @@
 #include "catalog.h"
 #include "errors.h"
 #include "machine_cache.h"
+#include "own.h"
 #include "pin.h"
 
 /* a name of a machine is not longer */
@@ -105,36 +106,57 @@ machine_forget_all(void)
 	}
 }
 
+/* columns of idem.machine, idem.state and idem.transition, in order */
+enum
+{
+	COL_MACHINE = 1
+};
+
+enum
+{
+	STATE_NAME = COL_MACHINE + 1,
+	STATE_INITIAL,
+	STATE_FINAL,
+	STATE_FROZEN,
+	STATE_SELF
+};
+
+enum
+{
+	RULE_EVENT = COL_MACHINE + 1,
+	RULE_FROM,
+	RULE_TO,
+	RULE_PRIORITY,
+	RULE_GUARD,
+	RULE_ROLES,
+	RULE_AFTER
+};
+
 /* an opened table of definitions, read row by row */
 typedef struct MachineScan
 {
 	Relation	rel;
 	TableScanDesc scan;
 	TupleTableSlot *slot;
-	AttrNumber	machine;
+	HeapTuple	tuple;			/* of the last row that was found */
 } MachineScan;
 
-static AttrNumber
-machine_column(Relation rel, const char *name)
-{
-	AttrNumber	column = get_attnum(RelationGetRelid(rel), name);
-
-	if (column == InvalidAttrNumber)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("column \"%s\" of relation \"idem.%s\" does not exist",
-						name, RelationGetRelationName(rel))));
-	return column;
-}
-
 static void
-machine_scan_begin(MachineScan *scan, IdemRelation which, const char *machine,
-				   Snapshot snapshot)
+machine_scan_begin(MachineScan *scan, IdemRelation which, Snapshot snapshot)
 {
+	static const Oid types[] = {TEXTOID};
+
 	scan->rel = table_open(idem_catalog_relation(which), AccessShareLock);
-	scan->machine = machine_column(scan->rel, machine);
+	idem_own_require(scan->rel, types, lengthof(types));
 	scan->slot = table_slot_create(scan->rel, NULL);
 	scan->scan = table_beginscan(scan->rel, snapshot, 0, NULL);
+}
+
+static Datum
+machine_value(MachineScan *scan, int column, Oid type, bool *isnull)
+{
+	return idem_own_value(scan->tuple, RelationGetDescr(scan->rel), column,
+						  type, isnull);
 }
 
 /*
@@ -145,11 +167,12 @@ machine_scan_next(MachineScan *scan, const char *name)
 {
 	while (table_scan_getnextslot(scan->scan, ForwardScanDirection, scan->slot))
 	{
-		bool		isnull;
-		Datum		value = slot_getattr(scan->slot, scan->machine, &isnull);
-		text	   *machine = DatumGetTextPP(value);
+		text	   *machine;
 
 		CHECK_FOR_INTERRUPTS();
+		scan->tuple = ExecFetchSlotHeapTuple(scan->slot, false, NULL);
+		machine = DatumGetTextPP(machine_value(scan, COL_MACHINE, TEXTOID,
+											   NULL));
 		if (VARSIZE_ANY_EXHDR(machine) == strlen(name) &&
 			memcmp(VARDATA_ANY(machine), name, strlen(name)) == 0)
 			return true;
@@ -165,28 +188,16 @@ machine_scan_end(MachineScan *scan)
 	table_close(scan->rel, AccessShareLock);
 }
 
-static Datum
-machine_value(MachineScan *scan, const char *column, bool *isnull)
-{
-	return slot_getattr(scan->slot, machine_column(scan->rel, column), isnull);
-}
-
 static char *
-machine_text(MachineScan *scan, const char *column)
+machine_text(MachineScan *scan, int column)
 {
-	bool		isnull;
-	Datum		value = machine_value(scan, column, &isnull);
-
-	return isnull ? NULL : TextDatumGetCString(value);
+	return TextDatumGetCString(machine_value(scan, column, TEXTOID, NULL));
 }
 
 static bool
-machine_bool(MachineScan *scan, const char *column)
+machine_bool(MachineScan *scan, int column)
 {
-	bool		isnull;
-	Datum		value = machine_value(scan, column, &isnull);
-
-	return !isnull && DatumGetBool(value);
+	return DatumGetBool(machine_value(scan, column, BOOLOID, NULL));
 }
 
 /*
@@ -239,11 +250,11 @@ machine_read_states(IdemMachine *machine, Snapshot snapshot)
 	int			room = 16;
 
 	machine->states = palloc(room * sizeof(IdemMachineState));
-	machine_scan_begin(&scan, IDEM_REL_STATE, "machine", snapshot);
+	machine_scan_begin(&scan, IDEM_REL_STATE, snapshot);
 	while (machine_scan_next(&scan, machine->name))
 	{
 		IdemMachineState *state;
-		char	   *self = machine_text(&scan, "self");
+		char	   *self = machine_text(&scan, STATE_SELF);
 
 		if (machine->nstates == room)
 		{
@@ -253,15 +264,15 @@ machine_read_states(IdemMachine *machine, Snapshot snapshot)
 		}
 		state = &machine->states[machine->nstates++];
 		memset(state, 0, sizeof(IdemMachineState));
-		state->name = machine_text(&scan, "name");
+		state->name = machine_text(&scan, STATE_NAME);
 		state->length = strlen(state->name);
-		state->initial = machine_bool(&scan, "initial");
-		state->final = machine_bool(&scan, "final");
-		state->frozen = machine_bool(&scan, "frozen");
+		state->initial = machine_bool(&scan, STATE_INITIAL);
+		state->final = machine_bool(&scan, STATE_FINAL);
+		state->frozen = machine_bool(&scan, STATE_FROZEN);
 		state->is_number = machine_parse_number(state->name, &state->number);
-		if (self != NULL && strcmp(self, "deny") == 0)
+		if (strcmp(self, "deny") == 0)
 			state->self = IDEM_SELF_DENY;
-		else if (self != NULL && strcmp(self, "reenter") == 0)
+		else if (strcmp(self, "reenter") == 0)
 			state->self = IDEM_SELF_REENTER;
 	}
 	machine_scan_end(&scan);
@@ -293,12 +304,12 @@ machine_read_rules(IdemMachine *machine, Snapshot snapshot)
 	int			room = 16;
 
 	machine->rules = palloc(room * sizeof(IdemRule));
-	machine_scan_begin(&scan, IDEM_REL_TRANSITION, "machine", snapshot);
+	machine_scan_begin(&scan, IDEM_REL_TRANSITION, snapshot);
 	while (machine_scan_next(&scan, machine->name))
 	{
 		IdemRule   *rule;
-		char	   *from = machine_text(&scan, "from_state");
-		char	   *to = machine_text(&scan, "to_state");
+		char	   *from = machine_text(&scan, RULE_FROM);
+		char	   *to = machine_text(&scan, RULE_TO);
 		int			to_state = idem_machine_state(machine, to, strlen(to));
 		Datum		value;
 		bool		isnull;
@@ -313,16 +324,19 @@ machine_read_rules(IdemMachine *machine, Snapshot snapshot)
 		}
 		rule = &machine->rules[machine->nrules++];
 		memset(rule, 0, sizeof(IdemRule));
-		rule->event = machine_text(&scan, "event");
+		rule->event = machine_text(&scan, RULE_EVENT);
 		rule->from = strcmp(from, "*") == 0 ? NULL : from;
 		rule->to = to;
-		rule->priority = DatumGetInt32(machine_value(&scan, "priority",
-													 &isnull));
-		rule->guard = machine_text(&scan, "guard");
-		value = machine_value(&scan, "roles", &isnull);
+		rule->priority = DatumGetInt32(machine_value(&scan, RULE_PRIORITY,
+													 INT4OID, NULL));
+		value = machine_value(&scan, RULE_GUARD, TEXTOID, &isnull);
+		if (!isnull)
+			rule->guard = TextDatumGetCString(value);
+		value = machine_value(&scan, RULE_ROLES, NAMEARRAYOID, &isnull);
 		if (!isnull)
 			machine_read_roles(rule, value);
-		value = machine_value(&scan, "after", &isnull);
+		value = machine_value(&scan, RULE_AFTER, INTERVALOID,
+							  &isnull);
 		if (!isnull)
 		{
 			rule->timed = true;
@@ -393,7 +407,7 @@ machine_compile(const char *name)
 	kept->machine.serial = ++last_serial;
 
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	machine_scan_begin(&scan, IDEM_REL_MACHINE, "name", snapshot);
+	machine_scan_begin(&scan, IDEM_REL_MACHINE, snapshot);
 	found = machine_scan_next(&scan, name);
 	machine_scan_end(&scan);
 	if (found)

@@ -38,6 +38,7 @@
 #include "compat.h"
 #include "errors.h"
 #include "guc.h"
+#include "own.h"
 #include "scope.h"
 #include "stats.h"
 
@@ -64,6 +65,18 @@ enum
 	COL_ROLES,
 	COL_KEEP_FAILURES,
 	NCOLUMNS
+};
+
+static const Oid column_types[NCOLUMNS] = {
+	[COL_NAME] = TEXTOID,
+	[COL_HOLD] = TEXTOID,
+	[COL_LEASE] = INTERVALOID,
+	[COL_TTL] = INTERVALOID,
+	[COL_NO_EXPIRY] = BOOLOID,
+	[COL_MAX_RESPONSE] = INT4OID,
+	[COL_MAX_ATTEMPTS] = INT4OID,
+	[COL_ROLES] = NAMEARRAYOID,
+	[COL_KEEP_FAILURES] = INTERVALOID
 };
 
 /* the longest name that fits its column's check, and a terminator */
@@ -160,38 +173,6 @@ scope_load_row(HTAB *table, Datum *values, bool *nulls)
 }
 
 /*
- * Its owner may have altered the table: values of another type would be taken
- * for pointers.
- */
-static void
-scope_check_columns(Relation rel)
-{
-	static const Oid types[NCOLUMNS] = {
-		[COL_NAME] = TEXTOID,
-		[COL_HOLD] = TEXTOID,
-		[COL_LEASE] = INTERVALOID,
-		[COL_TTL] = INTERVALOID,
-		[COL_NO_EXPIRY] = BOOLOID,
-		[COL_MAX_RESPONSE] = INT4OID,
-		[COL_MAX_ATTEMPTS] = INT4OID,
-		[COL_ROLES] = NAMEARRAYOID,
-		[COL_KEEP_FAILURES] = INTERVALOID
-	};
-	TupleDesc	desc = RelationGetDescr(rel);
-	bool		as_declared = rel->rd_rel->relkind == RELKIND_RELATION &&
-	desc->natts >= NCOLUMNS;
-
-	for (int i = 0; as_declared && i < NCOLUMNS; i++)
-		as_declared = !TupleDescAttr(desc, i)->attisdropped &&
-			TupleDescAttr(desc, i)->atttypid == types[i];
-	if (!as_declared)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("table \"idem.scope\" does not have its declared columns"),
-				 errhidestmt(true)));
-}
-
-/*
  * Reads idem.scope anew if it changed, also while this transaction already
  * holds its locks and so would hear of nothing by itself.  The new cache is
  * built beside the old one, which is only given up when the new one is whole.
@@ -215,7 +196,7 @@ scope_load(void)
 
 	rel = table_open(idem_catalog_relation(IDEM_REL_SCOPE), AccessShareLock);
 	epoch = idem_catalog_epoch(IDEM_REL_SCOPE);
-	scope_check_columns(rel);
+	idem_own_require(rel, column_types, NCOLUMNS);
 
 	context = AllocSetContextCreate(CurrentMemoryContext, "idem scopes",
 									ALLOCSET_SMALL_SIZES);

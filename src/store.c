@@ -28,6 +28,7 @@
 
 #include "catalog.h"
 #include "guc.h"
+#include "own.h"
 #include "store.h"
 
 /*
@@ -66,7 +67,7 @@ store_index_is_on(Relation index, AttrNumber a, AttrNumber b)
 	return form->indnkeyatts == 2 &&
 		((form->indkey.values[0] == a && form->indkey.values[1] == b) ||
 		 (form->indkey.values[0] == b && form->indkey.values[1] == a)) &&
-		RelationGetIndexPredicate(index) == NIL;
+		idem_own_index_is_plain(index);
 }
 
 /*

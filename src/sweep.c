@@ -49,6 +49,7 @@
 
 #include "compat.h"
 #include "errors.h"
+#include "own.h"
 #include "registry.h"
 #include "sweep.h"
 
@@ -550,8 +551,8 @@ sweep_all(SweepCall *call)
 	idem_sweep_execute(&load_statement, IDEM_REL_SWEEP_STATE, NULL);
 	for (uint64 row = 0; row < SPI_processed; row++)
 	{
-		char	   *kind = SPI_getvalue(SPI_tuptable->vals[row],
-										SPI_tuptable->tupdesc, 1);
+		char	   *kind = idem_own_text(SPI_tuptable->vals[row],
+										 SPI_tuptable->tupdesc, 1);
 		bool		isnull;
 		int64		position = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[row],
 														   SPI_tuptable->tupdesc,

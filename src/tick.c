@@ -65,6 +65,7 @@
 #include "errors.h"
 #include "fire.h"
 #include "guc.h"
+#include "own.h"
 #include "stats.h"
 #include "sweep.h"
 #include "tick.h"
@@ -567,23 +568,24 @@ tick_one(Tick *tick, Timer *timer, int limit)
 static void
 tick_load(HeapTuple tuple, TupleDesc desc, Timer *timer)
 {
-	bool		isnull;
-
 	memset(timer, 0, sizeof(Timer));
 	timer->next = DT_NOEND;
-	timer->tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(tuple, desc, 1,
-															  &isnull));
-	timer->machine = SPI_getvalue(tuple, desc, 2);
-	timer->schema = SPI_getvalue(tuple, desc, 3);
-	timer->table = SPI_getvalue(tuple, desc, 4);
-	timer->tag = SPI_getvalue(tuple, desc, 5);
-	timer->row_key = DatumGetJsonbPCopy(SPI_getbinval(tuple, desc, 6,
-													  &isnull));
-	timer->state = SPI_getvalue(tuple, desc, 7);
-	timer->event = SPI_getvalue(tuple, desc, 8);
-	timer->since = DatumGetTimestampTz(SPI_getbinval(tuple, desc, 9, &isnull));
-	timer->tries = DatumGetInt32(SPI_getbinval(tuple, desc, 10, &isnull));
-	timer->row_hash = DatumGetInt64(SPI_getbinval(tuple, desc, 11, &isnull));
+	timer->tid = *(ItemPointer) DatumGetPointer(idem_own_value(tuple, desc, 1,
+															   TIDOID, NULL));
+	timer->machine = idem_own_text(tuple, desc, 2);
+	timer->schema = idem_own_text(tuple, desc, 3);
+	timer->table = idem_own_text(tuple, desc, 4);
+	timer->tag = idem_own_text(tuple, desc, 5);
+	timer->row_key = DatumGetJsonbPCopy(idem_own_value(tuple, desc, 6,
+													   JSONBOID, NULL));
+	timer->state = idem_own_text(tuple, desc, 7);
+	timer->event = idem_own_text(tuple, desc, 8);
+	timer->since = DatumGetTimestampTz(idem_own_value(tuple, desc, 9,
+													  TIMESTAMPTZOID, NULL));
+	timer->tries = DatumGetInt32(idem_own_value(tuple, desc, 10, INT4OID,
+												NULL));
+	timer->row_hash = DatumGetInt64(idem_own_value(tuple, desc, 11, INT8OID,
+												   NULL));
 }
 
 /*

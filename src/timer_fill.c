@@ -54,6 +54,7 @@
 #include "catalog.h"
 #include "errors.h"
 #include "machine.h"
+#include "own.h"
 #include "store.h"
 #include "timer.h"
 
@@ -392,8 +393,8 @@ idem_timer_recorded_since(const IdemBinding *binding, int64 row_hash,
 	args[6] = CStringGetTextDatum(binding->machine);
 	idem_timers_execute(&plan, statement, lengthof(types), types, args);
 	if (SPI_processed == 1)
-		value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
-							  &isnull);
+		value = idem_own_value(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
+							   TIMESTAMPTZOID, &isnull);
 	return isnull ? DT_NOBEGIN : DatumGetTimestampTz(value);
 }
 

@@ -34,6 +34,7 @@
 #include "utils/snapmgr.h"
 
 #include "catalog.h"
+#include "own.h"
 #include "timer.h"
 
 /* columns of idem.timer, in order */
@@ -72,7 +73,7 @@ find_index(Relation rel)
 		if (index->rd_rel->relam == BTREE_AM_OID &&
 			index->rd_index->indisvalid &&
 			index->rd_index->indkey.values[0] == TIMER_ROW_HASH &&
-			heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL))
+			idem_own_index_is_plain(index))
 			found = lfirst_oid(lc);
 		index_close(index, NoLock);
 	}
@@ -124,19 +125,8 @@ idem_timers_open_table(void)
 	};
 	Relation	rel = table_open(idem_catalog_relation(IDEM_REL_TIMER),
 								 RowExclusiveLock);
-	TupleDesc	desc = RelationGetDescr(rel);
-	bool		fits = rel->rd_rel->relkind == RELKIND_RELATION &&
-	desc->natts >= lengthof(types);
 
-	for (int i = 0; fits && i < lengthof(types); i++)
-		fits = !TupleDescAttr(desc, i)->attisdropped &&
-			TupleDescAttr(desc, i)->atttypid == types[i];
-	if (!fits)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"idem.timer\" is not a plain table with its declared columns"),
-				 errtable(rel),
-				 errhidestmt(true)));
+	idem_own_require(rel, types, lengthof(types));
 	return rel;
 }
 

@@ -29,6 +29,7 @@
 
 #include "catalog.h"
 #include "errors.h"
+#include "own.h"
 #include "store.h"
 #include "timer.h"
 #include "wait.h"
@@ -185,14 +186,12 @@ idem_timers_rekey(IdemTarget *target, const IdemTable *table, Datum *args)
 		renaming.timers = palloc0(Max(renaming.n, 1) * sizeof(KeyedTimer));
 		for (uint64 i = 0; i < renaming.n; i++)
 		{
-			bool		isnull;
-
 			renaming.timers[i].tid = (ItemPointer)
-				DatumGetPointer(SPI_getbinval(found->vals[i], found->tupdesc,
-											  1, &isnull));
+				DatumGetPointer(idem_own_value(found->vals[i], found->tupdesc,
+											   1, TIDOID, NULL));
 			renaming.timers[i].row_key =
-				DatumGetJsonbP(SPI_getbinval(found->vals[i], found->tupdesc,
-											 2, &isnull));
+				DatumGetJsonbP(idem_own_value(found->vals[i], found->tupdesc,
+											  2, JSONBOID, NULL));
 		}
 		while (!idem_try(rename_read, &renaming, rename_is_unread))
 			renaming.next++;

@@ -202,7 +202,9 @@ token_same_bytes(Datum stored, const void *given)
 static bool
 token_mismatches(const TokenRow *row, const TokenBinding *binding)
 {
-	if (!token_same_bytes(row->values[COL_PURPOSE], binding->purpose))
+	/* what was not NULL when it was declared may be now */
+	if (row->nulls[COL_PURPOSE] ||
+		!token_same_bytes(row->values[COL_PURPOSE], binding->purpose))
 		return true;
 
 	if (row->nulls[COL_SUBJECT] != (binding->subject == NULL) ||
