@@ -443,13 +443,7 @@ act_write(const IdemAct *act, const IdemScope *scope, IdemStore *store,
 	written = *row;
 	*row = *old;
 	act_change(act, scope, GetCurrentTimestamp(), row);
-
-	/*
-	 * a trigger of the owner's may have gone on from what was written: that
-	 * stands
-	 */
-	if (idem_store_update_own(store, &written, row) != IDEM_STORE_OK)
-		*row = written;
+	idem_store_update_again(store, &written, row);
 	return result;
 }
 

@@ -142,13 +142,10 @@ mark_extend(IdemStore *store, const IdemOnceTable *table, const IdemRow *row)
 	if (fresh.nulls[IDEM_COL_EXPIRES_AT] || !idem_wait_may_have_slept(now))
 		return true;
 
-	/*
-	 * It counts from the end of the sleep.  Where a trigger of the owner's
-	 * has gone on from what was written, that stands.
-	 */
+	/* it counts from the end of the sleep */
 	written = fresh;
 	idem_row_set_expiry(&fresh, &table->scope, GetCurrentTimestamp());
-	(void) idem_store_update_own(store, &written, &fresh);
+	idem_store_update_again(store, &written, &fresh);
 	return true;
 }
 

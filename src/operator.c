@@ -120,6 +120,13 @@ idem_forget(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(true);
 }
 
+static void
+reopen_stamp(IdemRow *row, const IdemScope *scope, TimestampTz now)
+{
+	idem_row_set(row, IDEM_COL_FINISHED_AT, TimestampTzGetDatum(now));
+	idem_row_set_expiry(row, scope, now);
+}
+
 /*
  * idem_reopen(key, scope) -> true
  */
@@ -169,19 +176,14 @@ idem_reopen(PG_FUNCTION_ARGS)
 		row.nulls[IDEM_COL_FENCE] = true;
 		row.nulls[IDEM_COL_LEASE_UNTIL] = true;
 		row.nulls[IDEM_COL_CLAIMED_AT] = true;
-		idem_row_set(&row, IDEM_COL_FINISHED_AT, TimestampTzGetDatum(now));
-		idem_row_set_expiry(&row, &scope, now);
+		reopen_stamp(&row, &scope, now);
 	} while (idem_store_update(&store, &old, &row, &idem_wait_forever) !=
 			 IDEM_STORE_OK);
 	if (idem_wait_may_have_slept(now))
 	{
 		written = row;
-		now = GetCurrentTimestamp();
-		idem_row_set(&row, IDEM_COL_FINISHED_AT, TimestampTzGetDatum(now));
-		idem_row_set_expiry(&row, &scope, now);
-		/* where a trigger of the owner's has gone on from it, that stands */
-		if (idem_store_update_own(&store, &written, &row) != IDEM_STORE_OK)
-			row = written;
+		reopen_stamp(&row, &scope, GetCurrentTimestamp());
+		idem_store_update_again(&store, &written, &row);
 	}
 
 	if (claim != NULL)

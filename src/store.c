@@ -284,6 +284,17 @@ idem_store_update_own(IdemStore *store, const IdemRow *old, IdemRow *row)
 }
 
 /*
+ * The same with times that count from now, since the first write slept.  Where a
+ * trigger of the owner's has gone on from what was written, that stands.
+ */
+void
+idem_store_update_again(IdemStore *store, const IdemRow *written, IdemRow *row)
+{
+	if (idem_store_update_own(store, written, row) != IDEM_STORE_OK)
+		*row = *written;
+}
+
+/*
  * Deletes the version that was read.
  */
 IdemStoreResult

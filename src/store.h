@@ -96,6 +96,8 @@ extern IdemStoreResult idem_store_update(IdemStore *store,
 										 const IdemWait *wait);
 extern IdemStoreResult idem_store_update_own(IdemStore *store,
 											 const IdemRow *old, IdemRow *row);
+extern void idem_store_update_again(IdemStore *store, const IdemRow *written,
+									IdemRow *row);
 extern IdemStoreResult idem_store_delete(IdemStore *store,
 										 const IdemRow *old,
 										 const IdemWait *wait);

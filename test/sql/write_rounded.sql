@@ -44,15 +44,16 @@ FROM idem.key WHERE scope = 'once.public.regress_rounded';
 BEGIN;
 CREATE FUNCTION pg_temp.go_on() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-	IF NEW.state = 'in_progress' AND NEW.attempt = 1 THEN
-		UPDATE idem.key SET attempt = 2 WHERE key = NEW.key;
+	IF NEW.state = 'in_progress' AND NEW.attempt < 9 THEN
+		UPDATE idem.key SET attempt = 9 WHERE key = NEW.key;
 	END IF;
 	RETURN NULL;
 END $$;
 SELECT outcome FROM idem_claim('on', scope => 'regress_short', lease => '3 s');
 CREATE TRIGGER go_on AFTER UPDATE ON idem.key FOR EACH ROW EXECUTE FUNCTION pg_temp.go_on();
 SELECT idem_renew('on', '5 s', scope => 'regress_short') > clock_timestamp() AS renewed;
-SELECT attempt FROM idem.key WHERE key = 'on';
+SELECT outcome FROM idem_claim('lease', scope => 'regress_short', lease => '3 s');
+SELECT key, attempt FROM idem.key WHERE key IN ('on', 'lease') ORDER BY key;
 ROLLBACK;
 
 DROP TRIGGER slowly ON idem.key;
