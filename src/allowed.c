@@ -137,8 +137,7 @@ idem_allowed(PG_FUNCTION_ARGS)
 static char *
 allowed_explain(IdemFire *fire, const IdemFireVerdict *verdict)
 {
-	const char *from = verdict->from != NULL ?
-	psprintf("\"%s\"", verdict->from) : "NULL";
+	const char *from = idem_judge_quoted(verdict->from);
 	const char *outcome = idem_fire_outcomes[verdict->outcome];
 
 	switch (verdict->outcome)

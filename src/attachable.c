@@ -174,10 +174,6 @@ idem_attachable_rows(Oid relid, const char *column,
 			 errdetail("Values of column \"%s\", and rows that have them:\n%s",
 					   column, report.data),
 			 errhint("Mend these rows, or pass accept_existing => true to let them stay until idem_define() moves them, with moved => '{\"old\": \"new\"}'."),
-			 err_generic_string(PG_DIAG_SCHEMA_NAME,
-								get_namespace_name(get_rel_namespace(relid))),
-			 err_generic_string(PG_DIAG_TABLE_NAME,
-								get_rel_name(relid)),
-			 err_generic_string(PG_DIAG_COLUMN_NAME, column),
+			 idem_errcolumn(relid, column),
 			 errhidestmt(true)));
 }

@@ -480,12 +480,7 @@ idem_bound_check_empty(const char *machine, List *states)
 						machine),
 				 errdetail("Rows: %s.", report.data),
 				 errhint("Say where they go with idem_define(machine, definition, moved => '{\"old\": \"new\"}'), or move them first."),
-				 err_generic_string(PG_DIAG_SCHEMA_NAME,
-									get_namespace_name(get_rel_namespace(first->relid))),
-				 err_generic_string(PG_DIAG_TABLE_NAME,
-									get_rel_name(first->relid)),
-				 err_generic_string(PG_DIAG_COLUMN_NAME,
-									NameStr(first->column)),
+				 idem_errcolumn(first->relid, NameStr(first->column)),
 				 errhidestmt(true)));
 }
 

@@ -101,20 +101,15 @@ detach_find_nothing(Relation rel, const char *column, List *attached,
 					List *left)
 {
 	StringInfoData hint;
-	ListCell   *lc;
 
 	initStringInfo(&hint);
-	foreach(lc, attached)
-		appendStringInfo(&hint, "%s\"%s\"",
-						 foreach_current_index(lc) == 0 ?
-						 "Machines are attached to column " : ", ",
-						 strVal(lfirst(lc)));
-	foreach(lc, left)
-		appendStringInfo(&hint, "%s\"%s\"",
-						 foreach_current_index(lc) > 0 ? ", " :
-						 hint.len > 0 ? "; triggers are left of column " :
-						 "Triggers are left of column ",
-						 strVal(lfirst(lc)));
+	if (attached != NIL)
+		appendStringInfo(&hint, "Machines are attached to column %s",
+						 idem_names_text(attached, -1));
+	if (left != NIL)
+		appendStringInfo(&hint, "%s left of column %s",
+						 hint.len > 0 ? "; triggers are" : "Triggers are",
+						 idem_names_text(left, -1));
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_MISUSE),
 			 errmsg("no machine is attached to column \"%s\" of table \"%s\"",

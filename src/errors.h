@@ -14,7 +14,7 @@
 #ifndef IDEM_ERRORS_H
 #define IDEM_ERRORS_H
 
-#include "utils/elog.h"
+#include "nodes/pg_list.h"
 
 /* an argument is missing or out of its range */
 #define ERRCODE_IDEM_BAD_ARGUMENT	MAKE_SQLSTATE('I','D','4','0','0')
@@ -32,5 +32,9 @@
 #define ERRCODE_IDEM_MISUSE			MAKE_SQLSTATE('I','D','5','0','0')
 
 extern void idem_require_writable(const char *verb);
+
+/* report.c */
+extern int	idem_errcolumn(Oid relid, const char *column);
+extern char *idem_names_text(List *names, int most);
 
 #endif							/* IDEM_ERRORS_H */

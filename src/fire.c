@@ -55,14 +55,6 @@ const char *const idem_fire_outcomes[] = {
 	[IDEM_FIRE_MISMATCH] = "mismatch"
 };
 
-int
-idem_fire_errtable(const IdemTarget *target)
-{
-	err_generic_string(PG_DIAG_SCHEMA_NAME, target->schema);
-	err_generic_string(PG_DIAG_TABLE_NAME, target->table);
-	return 0;
-}
-
 /*
  * The events of the table's machines, or of the one that is named.
  */
@@ -70,8 +62,6 @@ static char *
 fire_events_text(const IdemTable *table, const char *name)
 {
 	List	   *events = NIL;
-	StringInfoData buf;
-	ListCell   *lc;
 
 	for (int i = 0; i < table->nbindings; i++)
 	{
@@ -86,20 +76,7 @@ fire_events_text(const IdemTable *table, const char *name)
 			events = list_append_unique(events,
 										makeString((char *) machine->rules[j].event));
 	}
-	if (events == NIL)
-		return "none";
-	initStringInfo(&buf);
-	foreach(lc, events)
-	{
-		if (foreach_current_index(lc) == MAX_SHOWN)
-		{
-			appendStringInfoString(&buf, ", ...");
-			break;
-		}
-		appendStringInfo(&buf, "%s\"%s\"", buf.len > 0 ? ", " : "",
-						 strVal(lfirst(lc)));
-	}
-	return buf.data;
+	return events == NIL ? "none" : idem_names_text(events, MAX_SHOWN);
 }
 
 /*
@@ -141,7 +118,7 @@ idem_fire_choose(IdemFire *fire, const char *name)
 				 errmsg("machine \"%s\" is not attached to table \"%s\"",
 						name, fire->target->table),
 				 errhint("Attach one with idem_attach()."),
-				 idem_fire_errtable(fire->target),
+				 idem_errcolumn(fire->target->relid, NULL),
 				 errhidestmt(true)));
 	if (found > 1)
 		ereport(ERROR,
@@ -150,7 +127,7 @@ idem_fire_choose(IdemFire *fire, const char *name)
 						fire->target->table, fire->event),
 				 name == NULL ? errhint("Pass the machine's name.") :
 				 errhint("Attach each column to a machine of its own."),
-				 idem_fire_errtable(fire->target),
+				 idem_errcolumn(fire->target->relid, NULL),
 				 errhidestmt(true)));
 	if (found == 0 ||
 		!idem_machine_has_event(fire->machine, fire->event))
@@ -162,7 +139,7 @@ idem_fire_choose(IdemFire *fire, const char *name)
 				 errmsg("machine \"%s\" has no event \"%s\"",
 						fire->machine->name, fire->event),
 				 errhint("Events: %s.", fire_events_text(table, name)),
-				 idem_fire_errtable(fire->target),
+				 idem_errcolumn(fire->target->relid, NULL),
 				 errhidestmt(true)));
 
 	fire->has_version = idem_rowversion_find(rel, &fire->version);
@@ -219,7 +196,7 @@ idem_fire_prepare(IdemFire *fire, FunctionCallInfo fcinfo, LOCKMODE lockmode)
 						fire->target->table),
 				 errdetail("Argument \"version\" is given."),
 				 errhint("Attach one with idem_attach_version()."),
-				 idem_fire_errtable(fire->target),
+				 idem_errcolumn(fire->target->relid, NULL),
 				 errhidestmt(true)));
 }
 
@@ -258,7 +235,7 @@ idem_fire_refuse_lost(IdemFire *fire)
 			 errmsg("event \"%s\" did not update the row of table \"%s\"",
 					fire->event, fire->target->table),
 			 errdetail("The row was locked, but the UPDATE left it alone: a trigger or a rule suppresses it."),
-			 idem_fire_errtable(fire->target),
+			 idem_errcolumn(fire->target->relid, NULL),
 			 errhidestmt(true)));
 }
 
@@ -449,7 +426,7 @@ idem_fire_report(IdemFire *fire, const IdemFireVerdict *verdict)
 							target->table),
 					 errdetail("It is not there, or not visible to role \"%s\".",
 							   GetUserNameFromId(GetUserId(), false)),
-					 idem_fire_errtable(target),
+					 idem_errcolumn(target->relid, NULL),
 					 errhidestmt(true)));
 			break;
 		case IDEM_FIRE_STALE:
@@ -463,7 +440,7 @@ idem_fire_report(IdemFire *fire, const IdemFireVerdict *verdict)
 					 errdetail("Version " INT64_FORMAT " was expected, the row has none.",
 							   fire->expected),
 					 errhint("Read the row again."),
-					 idem_fire_errtable(target),
+					 idem_errcolumn(target->relid, NULL),
 					 errhidestmt(true)));
 			break;
 		case IDEM_FIRE_MISMATCH:

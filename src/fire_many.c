@@ -290,7 +290,7 @@ many_take(Many *many, ManyRow *row)
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 				 errmsg("argument \"ids\" contains an id more than once"),
 				 errhint("An event moves a row once; give each id once."),
-				 idem_fire_errtable(many->fire.target),
+				 idem_errcolumn(many->fire.target->relid, NULL),
 				 errhidestmt(true)));
 	row->verdict.outcome = IDEM_FIRE_APPLIED;
 	row->verdict.has_version = row->row.has_version;
@@ -543,7 +543,7 @@ many_order(Many *many)
 							many->fire.target->table),
 					 errdetail("A key is bound to what stays of the primary key when the row moves."),
 					 errhint("Fire them in calls of their own, each with its own key."),
-					 idem_fire_errtable(many->fire.target),
+					 idem_errcolumn(many->fire.target->relid, NULL),
 					 errhidestmt(true)));
 	}
 	return order;

@@ -264,6 +264,6 @@ idem_fire_check_row(IdemFire *fire, const IdemFireRow *row)
 						fire->target->table, fire->event),
 				 errdetail("A guard or a trigger has written it after it was judged."),
 				 errhint("A guard must only read; change the row in a BEFORE trigger, or in a statement of its own."),
-				 idem_fire_errtable(fire->target),
+				 idem_errcolumn(fire->target->relid, NULL),
 				 errhidestmt(true)));
 }

@@ -119,19 +119,6 @@ guard_elevel(IdemGuardCall * call)
 		WARNING : DEBUG1;
 }
 
-static int
-guard_errcolumn(IdemGuardCall * call)
-{
-	Oid			relid = call->judge->relid;
-
-	err_generic_string(PG_DIAG_SCHEMA_NAME,
-					   get_namespace_name(get_rel_namespace(relid)));
-	err_generic_string(PG_DIAG_TABLE_NAME, get_rel_name(relid));
-	err_generic_string(PG_DIAG_COLUMN_NAME,
-					   NameStr(call->judge->binding->column_name));
-	return 0;
-}
-
 /*
  * Counts a refusal that the judge does not report; before it is raised.
  */
@@ -161,21 +148,13 @@ static void
 guard_refuse_insert(IdemGuardCall * call, const char *label)
 {
 	const IdemMachine *machine = call->judge->machine;
-	StringInfoData initial;
 	int			elevel = guard_elevel(call);
 	const char *hint;
 
 	guard_count(call, IDEM_COUNT_ILLEGAL, NULL, label);
-	initStringInfo(&initial);
-	for (int i = 0; i < machine->nstates; i++)
-	{
-		if (machine->states[i].initial)
-			appendStringInfo(&initial, "%s\"%s\"", initial.len > 0 ? ", " : "",
-							 machine->states[i].name);
-	}
 	hint = idem_judge_hint(elevel,
 						   psprintf("A row begins in an initial state: %s.",
-									initial.data));
+									idem_judge_initial_text(machine)));
 
 	if (label == NULL)
 		ereport(elevel,
@@ -185,7 +164,7 @@ guard_refuse_insert(IdemGuardCall * call, const char *label)
 						get_rel_name(call->judge->relid)),
 				 errdetail("It is moved by machine \"%s\".", machine->name),
 				 errhint("%s", hint),
-				 guard_errcolumn(call),
+				 idem_judge_errcolumn(call->judge),
 				 errhidestmt(true)));
 	else if (idem_machine_state(machine, label, strlen(label)) < 0)
 		ereport(elevel,
@@ -193,7 +172,7 @@ guard_refuse_insert(IdemGuardCall * call, const char *label)
 				 errmsg("machine \"%s\" has no state \"%s\"", machine->name,
 						label),
 				 errhint("%s", hint),
-				 guard_errcolumn(call),
+				 idem_judge_errcolumn(call->judge),
 				 errhidestmt(true)));
 	else
 		ereport(elevel,
@@ -201,7 +180,7 @@ guard_refuse_insert(IdemGuardCall * call, const char *label)
 				 errmsg("\"%s\" is not an initial state of machine \"%s\"",
 						label, machine->name),
 				 errhint("%s", hint),
-				 guard_errcolumn(call),
+				 idem_judge_errcolumn(call->judge),
 				 errhidestmt(true)));
 }
 
@@ -322,14 +301,10 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 						NameStr(binding->column_name),
 						get_rel_name(judge->relid)),
 				 errdetail("The write would change it from %s to %s.",
-						   old_null ? "NULL" :
-						   psprintf("\"%s\"", idem_guard_label(call, old_value,
-															   false)),
-						   new_null ? "NULL" :
-						   psprintf("\"%s\"", idem_guard_label(call, new_value,
-															   false))),
+						   idem_judge_quoted(idem_guard_label(call, old_value, old_null)),
+						   idem_judge_quoted(idem_guard_label(call, new_value, new_null))),
 				 errhint("%s", idem_judge_hint(elevel, "Use idem_fire().")),
-				 guard_errcolumn(call),
+				 idem_judge_errcolumn(call->judge),
 				 errhidestmt(true)));
 		return true;
 	}
@@ -473,13 +448,12 @@ idem_guard_delete(IdemGuardCall * call, TupleTableSlot *slot)
 			(errcode(ERRCODE_IDEM_CONFLICT),
 			 errmsg("row of table \"%s\" cannot be deleted in state %s of machine \"%s\"",
 					get_rel_name(call->judge->relid),
-					isnull ? "NULL" :
-					psprintf("\"%s\"", idem_guard_label(call, value, false)),
+					idem_judge_quoted(idem_guard_label(call, value, isnull)),
 					machine->name),
 			 binding->on_delete == IDEM_DELETE_NEVER ?
 			 errdetail("The machine was attached with on_delete \"never\".") :
 			 errdetail("The machine was attached with on_delete \"final\"."),
 			 note != NULL ? errhint("%s", note) : 0,
-			 guard_errcolumn(call),
+			 idem_judge_errcolumn(call->judge),
 			 errhidestmt(true)));
 }

@@ -387,9 +387,7 @@ idem_guard_check_tables(const char *machine, const IdemTransitionDef *rule)
 				 certain ?
 				 errhint("Machine \"%s\" is attached to the table: each step that asks the guard would fail.",
 						 machine) : 0,
-				 err_generic_string(PG_DIAG_SCHEMA_NAME,
-									get_namespace_name(get_rel_namespace(relid))),
-				 err_generic_string(PG_DIAG_TABLE_NAME, get_rel_name(relid)),
+				 idem_errcolumn(relid, NULL),
 				 errhidestmt(true)));
 	}
 }

@@ -77,9 +77,7 @@ history_key_values(const IdemTarget *key, TupleTableSlot *slot, Datum *values)
 					(errcode(ERRCODE_NOT_NULL_VIOLATION),
 					 errmsg("null value in column \"%s\" of relation \"%s\" violates not-null constraint",
 							key->columns[i], key->table),
-					 err_generic_string(PG_DIAG_SCHEMA_NAME, key->schema),
-					 err_generic_string(PG_DIAG_TABLE_NAME, key->table),
-					 err_generic_string(PG_DIAG_COLUMN_NAME, key->columns[i])));
+					 idem_errcolumn(key->relid, key->columns[i])));
 	}
 }
 

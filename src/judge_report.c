@@ -8,6 +8,7 @@
 
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "nodes/value.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 
@@ -62,19 +63,21 @@ idem_judge_allowed_text(IdemJudge *judge, int from, const char *event,
 	return buf.data;
 }
 
-static char *
-judge_initial_text(const IdemMachine *machine)
+/*
+ * The states in which a row may begin.
+ */
+char *
+idem_judge_initial_text(const IdemMachine *machine)
 {
-	StringInfoData buf;
+	List	   *names = NIL;
 
-	initStringInfo(&buf);
 	for (int i = 0; i < machine->nstates; i++)
 	{
 		if (machine->states[i].initial)
-			appendStringInfo(&buf, "%s\"%s\"", buf.len > 0 ? ", " : "",
-							 machine->states[i].name);
+			names = lappend(names,
+							makeString((char *) machine->states[i].name));
 	}
-	return buf.data;
+	return idem_names_text(names, -1);
 }
 
 static char *
@@ -115,7 +118,7 @@ judge_ways_text(const IdemMachine *machine, const char *from, int from_state,
 
 	if (from == NULL)
 		return psprintf("A row without a state may take an initial one: %s.",
-						judge_initial_text(machine));
+						idem_judge_initial_text(machine));
 	if (allowed[0] != '\0')
 		ways = psprintf("Allowed from \"%s\": %s.", from, allowed);
 	if (from_state >= 0)
@@ -128,19 +131,14 @@ judge_ways_text(const IdemMachine *machine, const char *from, int from_state,
 /*
  * Puts table and column into the error's fields.
  */
-static int
-judge_errcolumn(const IdemJudge *judge)
+int
+idem_judge_errcolumn(const IdemJudge *judge)
 {
-	err_generic_string(PG_DIAG_SCHEMA_NAME,
-					   get_namespace_name(get_rel_namespace(judge->relid)));
-	err_generic_string(PG_DIAG_TABLE_NAME, get_rel_name(judge->relid));
-	err_generic_string(PG_DIAG_COLUMN_NAME,
-					   NameStr(judge->binding->column_name));
-	return 0;
+	return idem_errcolumn(judge->relid, NameStr(judge->binding->column_name));
 }
 
-static const char *
-judge_quoted(const char *label)
+const char *
+idem_judge_quoted(const char *label)
 {
 	return label != NULL ? psprintf("\"%s\"", label) : "NULL";
 }
@@ -220,7 +218,7 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 							table, from, machine->name),
 					 errdetail("No column of a row in a frozen state may be changed."),
 					 note != NULL ? errhint("%s", note) : 0,
-					 judge_errcolumn(judge),
+					 idem_judge_errcolumn(judge),
 					 errhidestmt(true)));
 			break;
 		case IDEM_JUDGE_FINAL:
@@ -232,9 +230,9 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 					 errdetail("Event \"%s\" would take the row out of it.",
 							   event) :
 					 errdetail("Column \"%s\" of table \"%s\" would change to %s.",
-							   column, table, judge_quoted(to)),
+							   column, table, idem_judge_quoted(to)),
 					 note != NULL ? errhint("%s", note) : 0,
-					 judge_errcolumn(judge),
+					 idem_judge_errcolumn(judge),
 					 errhidestmt(true)));
 			break;
 		case IDEM_JUDGE_FORBIDDEN:
@@ -243,11 +241,11 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 					 errmsg("permission denied for transition \"%s\" of machine \"%s\"",
 							rule->event, machine->name),
 					 errdetail("From %s to \"%s\" it takes role %s; the current role is \"%s\".",
-							   judge_quoted(from), rule->to,
+							   idem_judge_quoted(from), rule->to,
 							   judge_role_text(rule),
 							   GetUserNameFromId(GetUserId(), false)),
 					 errhint("%s", hint),
-					 judge_errcolumn(judge),
+					 idem_judge_errcolumn(judge),
 					 errhidestmt(true)));
 			break;
 		case IDEM_JUDGE_GUARDED:
@@ -256,9 +254,9 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 					 errmsg("guard of transition \"%s\" of machine \"%s\" is not true",
 							rule->event, machine->name),
 					 errdetail("From %s to \"%s\" the row must satisfy: %s",
-							   judge_quoted(from), rule->to, rule->guard),
+							   idem_judge_quoted(from), rule->to, rule->guard),
 					 hint != NULL ? errhint("%s", hint) : 0,
-					 judge_errcolumn(judge),
+					 idem_judge_errcolumn(judge),
 					 errhidestmt(true)));
 			break;
 		default:
@@ -266,11 +264,11 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 				ereport(elevel,
 						(errcode(ERRCODE_IDEM_CONFLICT),
 						 errmsg("machine \"%s\" has no transition \"%s\" from %s",
-								machine->name, event, judge_quoted(from)),
+								machine->name, event, idem_judge_quoted(from)),
 						 errdetail("Column \"%s\" of table \"%s\" is %s.",
-								   column, table, judge_quoted(from)),
+								   column, table, idem_judge_quoted(from)),
 						 errhint("%s", hint),
-						 judge_errcolumn(judge),
+						 idem_judge_errcolumn(judge),
 						 errhidestmt(true)));
 			else if (to == NULL)
 				ereport(elevel,
@@ -278,9 +276,9 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 						 errmsg("column \"%s\" of table \"%s\" cannot be set to NULL",
 								column, table),
 						 errdetail("It is moved by machine \"%s\" and is %s.",
-								   machine->name, judge_quoted(from)),
+								   machine->name, idem_judge_quoted(from)),
 						 errhint("%s", hint),
-						 judge_errcolumn(judge),
+						 idem_judge_errcolumn(judge),
 						 errhidestmt(true)));
 			else
 				ereport(elevel,
@@ -289,11 +287,11 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 						 errmsg("machine \"%s\" has no state \"%s\"",
 								machine->name, to) :
 						 errmsg("machine \"%s\" has no transition from %s to \"%s\"",
-								machine->name, judge_quoted(from), to),
+								machine->name, idem_judge_quoted(from), to),
 						 errdetail("Column \"%s\" of table \"%s\" is %s and would change to \"%s\".",
-								   column, table, judge_quoted(from), to),
+								   column, table, idem_judge_quoted(from), to),
 						 errhint("%s", hint),
-						 judge_errcolumn(judge),
+						 idem_judge_errcolumn(judge),
 						 errhidestmt(true)));
 			break;
 	}

@@ -46,8 +46,7 @@ target_refuse_id(const IdemTarget *target, const char *detail,
 			 errdetail("%s The primary key is (%s).", detail, key.data),
 			 hint != NULL ? errhint("%s", hint) : 0,
 			 errhidestmt(true),
-			 err_generic_string(PG_DIAG_SCHEMA_NAME, target->schema),
-			 err_generic_string(PG_DIAG_TABLE_NAME, target->table)));
+			 idem_errcolumn(target->relid, NULL)));
 }
 
 /*
@@ -62,9 +61,7 @@ target_refuse_value(const IdemTarget *target, int n, const char *sqlstate)
 					format_type_be(target->types[n]), target->columns[n]),
 			 errdetail("The conversion failed with SQLSTATE %s.", sqlstate),
 			 errhidestmt(true),
-			 err_generic_string(PG_DIAG_SCHEMA_NAME, target->schema),
-			 err_generic_string(PG_DIAG_TABLE_NAME, target->table),
-			 err_generic_string(PG_DIAG_COLUMN_NAME, target->columns[n])));
+			 idem_errcolumn(target->relid, target->columns[n])));
 }
 
 /*

@@ -92,8 +92,8 @@ static const char carry_statement[] =
 /*
  * The timed rule by which the event leaves the state first, or NULL.
  */
-const IdemRule *
-idem_timer_rule(const IdemMachine *machine, int state, const char *event)
+static const IdemRule *
+timer_rule(const IdemMachine *machine, int state, const char *event)
 {
 	const IdemRule *const *rules;
 	int			nrules = idem_machine_rules(machine, state, &rules);
@@ -107,6 +107,24 @@ idem_timer_rule(const IdemMachine *machine, int state, const char *event)
 											  IntervalPGetDatum(&rules[i]->after),
 											  IntervalPGetDatum(&first->after)))))
 			first = rules[i];
+	}
+	return first;
+}
+
+/*
+ * The timed rules that leave a state: of each event the one that does so first.
+ */
+List *
+idem_timer_rules(const IdemMachine *machine, int state)
+{
+	const IdemRule *const *rules;
+	int			nrules = idem_machine_rules(machine, state, &rules);
+	List	   *first = NIL;
+
+	for (int i = 0; i < nrules; i++)
+	{
+		if (timer_rule(machine, state, rules[i]->event) == rules[i])
+			first = lappend(first, (void *) rules[i]);
 	}
 	return first;
 }
@@ -209,8 +227,7 @@ idem_timers_rename(IdemTimers *timers, const IdemHistoryRow *row)
 void
 idem_timers_add(IdemTimers *timers, const IdemHistoryRow *row)
 {
-	const IdemRule *const *rules;
-	int			nrules;
+	ListCell   *lc;
 	int			state;
 
 	if (row->from != NULL || row->takes_key)
@@ -222,11 +239,10 @@ idem_timers_add(IdemTimers *timers, const IdemHistoryRow *row)
 	if (row->to == NULL)
 		return;
 	state = idem_machine_state(timers->machine, row->to, strlen(row->to));
-	nrules = idem_machine_rules(timers->machine, state, &rules);
-	for (int i = 0; i < nrules; i++)
+	foreach(lc, idem_timer_rules(timers->machine, state))
 	{
-		if (idem_timer_rule(timers->machine, state, rules[i]->event) != rules[i])
-			continue;
+		const IdemRule *rule = lfirst(lc);
+
 		timers_append(timers, &timers->hashes, Int64GetDatum(row->row_hash),
 					  INT8OID);
 		timers_append(timers, &timers->keys, JsonbPGetDatum(row->whole_key),
@@ -234,12 +250,12 @@ idem_timers_add(IdemTimers *timers, const IdemHistoryRow *row)
 		timers_append(timers, &timers->states, CStringGetTextDatum(row->to),
 					  TEXTOID);
 		timers_append(timers, &timers->events,
-					  CStringGetTextDatum(rules[i]->event), TEXTOID);
+					  CStringGetTextDatum(rule->event), TEXTOID);
 		timers_append(timers, &timers->sinces, TimestampTzGetDatum(row->at),
 					  TIMESTAMPTZOID);
 		timers_append(timers, &timers->dues,
 					  TimestampTzGetDatum(idem_timer_next(timers->machine, state,
-														  rules[i]->event,
+														  rule->event,
 														  row->at, DT_NOBEGIN)),
 					  TIMESTAMPTZOID);
 	}
@@ -353,9 +369,7 @@ idem_timers_carry(const IdemBinding *binding, const IdemHistoryRow *left,
 	IdemTimers *timers = idem_timers_open(binding);
 	ArrayBuildState *events = NULL;
 	ArrayBuildState *afters = NULL;
-	const IdemRule *const *rules;
-	int			nrules = 0;
-	int			state;
+	ListCell   *lc;
 	bool		taken;
 	IdemTimersFound *found;
 	Datum		args[lengthof(types)];
@@ -364,17 +378,17 @@ idem_timers_carry(const IdemBinding *binding, const IdemHistoryRow *left,
 		return;
 	if (row->to != NULL && !row->passed)
 	{
-		state = idem_machine_state(timers->machine, row->to, strlen(row->to));
-		nrules = idem_machine_rules(timers->machine, state, &rules);
-	}
-	for (int i = 0; i < nrules; i++)
-	{
-		if (idem_timer_rule(timers->machine, state, rules[i]->event) != rules[i])
-			continue;
-		timers_append(timers, &events, CStringGetTextDatum(rules[i]->event),
-					  TEXTOID);
-		timers_append(timers, &afters, IntervalPGetDatum(&rules[i]->after),
-					  INTERVALOID);
+		int			state = idem_machine_state(timers->machine, row->to, strlen(row->to));
+
+		foreach(lc, idem_timer_rules(timers->machine, state))
+		{
+			const IdemRule *rule = lfirst(lc);
+
+			timers_append(timers, &events, CStringGetTextDatum(rule->event),
+						  TEXTOID);
+			timers_append(timers, &afters, IntervalPGetDatum(&rule->after),
+						  INTERVALOID);
+		}
 	}
 	if (!row->passed)
 		timers_leave(timers, row->whole_key, row->row_hash);

@@ -31,8 +31,7 @@ extern Oid	idem_timers_table(const IdemBinding *binding);
 extern IdemTimers *idem_timers_open(const IdemBinding *binding);
 extern void idem_timers_rename(IdemTimers *timers, const IdemHistoryRow *row);
 extern void idem_timers_add(IdemTimers *timers, const IdemHistoryRow *row);
-extern const IdemRule *idem_timer_rule(const IdemMachine *machine, int state,
-									   const char *event);
+extern List *idem_timer_rules(const IdemMachine *machine, int state);
 extern TimestampTz idem_timer_due(const IdemRule *rule, TimestampTz since);
 extern TimestampTz idem_timer_next(const IdemMachine *machine, int state,
 								   const char *event, TimestampTz since,

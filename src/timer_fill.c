@@ -478,8 +478,7 @@ fill_add(Fill *fill, HeapTuple tuple, TupleDesc desc)
 	Datum		value;
 	bool		isnull;
 	int			state;
-	const IdemRule *const *rules;
-	int			nrules;
+	ListCell   *lc;
 
 	value = SPI_getbinval(tuple, desc, 1, &isnull);
 	state = idem_binding_state(fill->binding, fill->machine, value, isnull);
@@ -494,14 +493,12 @@ fill_add(Fill *fill, HeapTuple tuple, TupleDesc desc)
 	items[LIST_STATES] =
 		CStringGetTextDatum(fill->machine->states[state].name);
 
-	nrules = idem_machine_rules(fill->machine, state, &rules);
-	for (int i = 0; i < nrules; i++)
+	foreach(lc, idem_timer_rules(fill->machine, state))
 	{
-		if (idem_timer_rule(fill->machine, state,
-							rules[i]->event) != rules[i])
-			continue;
-		items[LIST_EVENTS] = CStringGetTextDatum(rules[i]->event);
-		items[LIST_AFTERS] = IntervalPGetDatum(&rules[i]->after);
+		const IdemRule *rule = lfirst(lc);
+
+		items[LIST_EVENTS] = CStringGetTextDatum(rule->event);
+		items[LIST_AFTERS] = IntervalPGetDatum(&rule->after);
 		for (int j = 0; j < NLISTS; j++)
 			fill->lists[j] = accumArrayResult(fill->lists[j], items[j], false,
 											  list_types[j],
