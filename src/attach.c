@@ -171,7 +171,7 @@ attach_lock_tables(Attachment *attachment)
 	rel = relation_open(attachment->relid, ShareRowExclusiveLock);
 	idem_attach_check_owner(attachment->relid);
 	idem_attachable_table(rel, true);
-	idem_catalog_check_idle(rel, ShareRowExclusiveLock, "idem_attach()");
+	idem_catalog_check_idle(rel, ShareRowExclusiveLock, "Call idem_attach()");
 	attachment->partitioned = rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE;
 	attachment->all = find_all_inheritors(attachment->relid,
 										  ShareRowExclusiveLock, NULL);

@@ -14,9 +14,9 @@
  * Tables belong to users: they are counted for the caller and written as him, who
  * needs the privileges.  To plan a query is to run functions of the table's owner
  * that are in its indexes, so the counting itself is done as he, unless he is a
- * superuser; he must see all rows as well.  Row security that would hide rows from the count is an
- * error.  A temporary table of another session cannot be read and is passed
- * over.
+ * superuser; he must see all rows as well.  Row security that would hide rows from
+ * the count is an error.  A temporary table of another session cannot be read and
+ * is passed over.
  */
 #include "postgres.h"
 
@@ -168,7 +168,7 @@ idem_bound_lock(const char *machine)
  * began with.
  */
 static List *
-bound_lock_idle(const char *machine)
+bound_lock_idle(const char *machine, const char *deed)
 {
 	List	   *tables = idem_bound_lock(machine);
 	ListCell   *cell;
@@ -178,7 +178,7 @@ bound_lock_idle(const char *machine)
 		IdemBound  *bound = lfirst(cell);
 		Relation	rel = relation_open(bound->relid, NoLock);
 
-		idem_catalog_check_idle(rel, ShareRowExclusiveLock, "idem_define()");
+		idem_catalog_check_idle(rel, ShareRowExclusiveLock, deed);
 		relation_close(rel, NoLock);
 	}
 	return tables;
@@ -442,7 +442,7 @@ idem_bound_rows_elsewhere(List *counts, List *states)
  * Locks the bound tables and refuses if rows are in one of the states.
  */
 void
-idem_bound_check_empty(const char *machine, List *states)
+idem_bound_check_empty(const char *machine, List *states, const char *deed)
 {
 	StringInfoData report;
 	IdemBound  *first = NULL;
@@ -453,7 +453,7 @@ idem_bound_check_empty(const char *machine, List *states)
 		return;
 
 	initStringInfo(&report);
-	foreach(cell, bound_lock_idle(machine))
+	foreach(cell, bound_lock_idle(machine, deed))
 	{
 		IdemBound  *bound = lfirst(cell);
 		ListCell   *inner;
@@ -636,10 +636,11 @@ idem_bound_move(const char *machine, List *from, List *to, List *gone,
 {
 	const Migration *outer = migration;
 	Migration	mine = {machine, from, to};
+	const char *deed = "Call idem_define()";
 
 	PG_TRY();
 	{
-		List	   *tables = gone != NIL ? bound_lock_idle(machine) :
+		List	   *tables = gone != NIL ? bound_lock_idle(machine, deed) :
 		idem_bound_lock(machine);
 		ListCell   *cell;
 
@@ -656,7 +657,7 @@ idem_bound_move(const char *machine, List *from, List *to, List *gone,
 		if (gone != NIL)
 		{
 			migration = outer;
-			idem_bound_check_empty(machine, gone);
+			idem_bound_check_empty(machine, gone, deed);
 			migration = &mine;
 			finish(arg);
 		}

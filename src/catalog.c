@@ -351,10 +351,10 @@ idem_catalog_become_user(Oid owner, Oid namespace, IdemIdentity *saved)
 /*
  * Locks partitions and children, and refuses where a statement of this session is at
  * work in any of the tables: it fires the triggers that there were when it
- * began.
+ * began.  "deed" is what is to be done elsewhere, for the hint.
  */
 void
-idem_catalog_check_idle(Relation root, LOCKMODE lockmode, const char *function)
+idem_catalog_check_idle(Relation root, LOCKMODE lockmode, const char *deed)
 {
 	List	   *relids = find_all_inheritors(RelationGetRelid(root),
 											 lockmode, NULL);
@@ -370,8 +370,8 @@ idem_catalog_check_idle(Relation root, LOCKMODE lockmode, const char *function)
 					(errcode(ERRCODE_OBJECT_IN_USE),
 					 errmsg("table \"%s\" is in use by a statement of this session",
 							RelationGetRelationName(rel)),
-					 errhint("Call %s in a statement of its own, while no cursor is open on the table.",
-							 function),
+					 errhint("%s in a statement of its own, while no cursor is open on the table.",
+							 deed),
 					 errtable(rel),
 					 errhidestmt(true)));
 		table_close(rel, NoLock);

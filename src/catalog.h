@@ -54,6 +54,6 @@ extern void idem_catalog_become_user(Oid owner, Oid namespace,
 									 IdemIdentity *saved);
 extern void idem_catalog_restore(const IdemIdentity *saved);
 extern void idem_catalog_check_idle(Relation root, LOCKMODE lockmode,
-									const char *function);
+									const char *deed);
 
 #endif							/* IDEM_CATALOG_H */

@@ -242,7 +242,7 @@ idem_detach(PG_FUNCTION_ARGS)
 	idem_attach_check_owner(relid);
 	rel = relation_open(relid, AccessExclusiveLock);
 	idem_attach_check_owner(relid);
-	idem_catalog_check_idle(rel, AccessExclusiveLock, "idem_detach()");
+	idem_catalog_check_idle(rel, AccessExclusiveLock, "Call idem_detach()");
 	tags = detach_own(rel, detach_find(rel, column));
 	relation_close(rel, NoLock);
 

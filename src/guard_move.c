@@ -18,8 +18,8 @@
  * so that they count only where the key has no others.  A trigger that sorts
  * behind the guard may make the row move: where there is one, the guard keeps each
  * row that gets another key.  A table without a primary key has none: there, an
- * insert by the command that moved a row is taken for it.  A partition without partitions that is bound by itself
- * sees no arrival; to it a move is a delete.
+ * insert by the command that moved a row is taken for it.  A partition without
+ * partitions that is bound by itself sees no arrival; to it a move is a delete.
  */
 #include "postgres.h"
 

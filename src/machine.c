@@ -409,7 +409,8 @@ check_state_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 	if (old_there && (!new || strcmp(old_name, new_name) != 0 ||
 					  strcmp(old_machine, new_machine) != 0))
 	{
-		idem_bound_check_empty(old_machine, list_make1((char *) old_name));
+		idem_bound_check_empty(old_machine, list_make1((char *) old_name),
+							   "Change table idem.state");
 		if (new && strcmp(old_machine, new_machine) == 0)
 			machine_run(MACHINE_RENAME_RULES, old_machine, old_name, new_name);
 		else

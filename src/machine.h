@@ -46,7 +46,8 @@ extern int64 idem_bound_rows(List *counts, const char *state);
 extern int64 idem_bound_rows_of_all(List *tables, const char *state);
 extern bool idem_bound_may_count(const IdemBound *bound);
 extern int64 idem_bound_rows_elsewhere(List *counts, List *states);
-extern void idem_bound_check_empty(const char *machine, List *states);
+extern void idem_bound_check_empty(const char *machine, List *states,
+								   const char *deed);
 extern void idem_bound_choose(const char *machine, List *strange,
 							  List *targets, bool warn, List **from,
 							  List **to);

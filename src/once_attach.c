@@ -357,7 +357,7 @@ idem_attach_once(PG_FUNCTION_ARGS)
 	when = attach_when_clause(rel, PG_GETARG_ARRAYTYPE_P(1));
 	scope = attach_scope(relid, IDEM_ARG_TEXT(2));
 	schema = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
-	idem_catalog_check_idle(rel, ATTACH_LOCK, "idem_attach_once()");
+	idem_catalog_check_idle(rel, ATTACH_LOCK, "Call idem_attach_once()");
 
 	/*
 	 * It may have been attached meanwhile, and its rows be gone again; or it,
@@ -437,7 +437,7 @@ idem_detach_once(PG_FUNCTION_ARGS)
 				 errdetail("idem_attach_once() was not called for it, or for the root of its partitions instead."),
 				 errtable(rel),
 				 errhidestmt(true)));
-	idem_catalog_check_idle(rel, AccessExclusiveLock, "idem_detach_once()");
+	idem_catalog_check_idle(rel, AccessExclusiveLock, "Call idem_detach_once()");
 	detach_tell_scope(rel, scope);
 	relation_close(rel, NoLock);
 

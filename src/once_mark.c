@@ -15,8 +15,8 @@
  * statement that names a partition fires no trigger of the root's, and many
  * statements that drop one key would leave many dead rows of it) before commit
  * or prepare, or when there are many, or when a verb of this transaction is
- * about to look at the registry and would believe them.  Whoever deletes the mark of a row that
- * gets in after all does no harm: the row is given a new one then.
+ * about to look at the registry and would believe them.  Whoever deletes the mark
+ * of a row that gets in after all does no harm: the row is given a new one then.
  *
  * Subtransactions: a mark belongs to the one that wrote it, and is settled
  * (its row got in, it was taken over or deleted) by the one that did that; the

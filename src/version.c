@@ -332,7 +332,7 @@ idem_attach_version(PG_FUNCTION_ARGS)
 
 	idem_trigger_refuse_taken(rel, column);
 	idem_catalog_check_idle(rel, ShareRowExclusiveLock,
-							"idem_attach_version()");
+							"Call idem_attach_version()");
 	initStringInfo(&statement);
 	appendStringInfo(&statement, "CREATE TRIGGER %s BEFORE UPDATE ON %s FOR EACH ROW",
 					 quote_identifier(version_choose_name(rel, schema)),
@@ -371,7 +371,7 @@ idem_detach_version(PG_FUNCTION_ARGS)
 				 errhidestmt(true),
 				 errtable(rel)));
 	idem_catalog_check_idle(rel, ShareRowExclusiveLock,
-							"idem_detach_version()");
+							"Call idem_detach_version()");
 	statement = psprintf("DROP TRIGGER %s ON %s",
 						 quote_identifier(version.trigger_name),
 						 version_qualified_name(rel));

@@ -27,8 +27,9 @@
  * belongs to: rows of all commands from the first such one to the last are taken
  * for unrecorded, at the price of a number for each that is updated again.
  *
- * A statement that nobody nests in pays nothing for that.  What a subtransaction
- * that failed since has passed does not count.
+ * A statement that nobody nests in pays a walk over that list, which has a place for
+ * each partition that is written.  What a subtransaction that failed since has passed
+ * does not count.
  */
 #include "postgres.h"
 
