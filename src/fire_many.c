@@ -4,9 +4,10 @@
  *
  * Four steps, each over all rows: one SELECT locks them in the order of their
  * keys, so that two calls cannot deadlock; each is judged as idem_fire() does;
- * the keys of those that will move are recorded, in the order of these; and one UPDATE for each state
- * that is entered writes them, as the caller.  Two ids of one row are refused
- * before anything is judged: a row cannot move twice in one statement.
+ * the keys of those that will move are recorded, in the order of these; and one
+ * UPDATE for each state that is entered writes them, as the caller.  Two ids of
+ * one row are refused before anything is judged: a row cannot move twice in one
+ * statement.
  *
  * Of an idempotency key each row has its own part, derived from it and the
  * row's key, so that a call that is repeated answers row by row, and what was
@@ -492,13 +493,19 @@ many_key(Many *many, ManyRow *row)
 	IdemFire   *fire = &many->fire;
 	Jsonb	   *row_key = row->row.row_key != NULL ? row->row.row_key :
 	idem_fire_row_key(fire, row->values);
-	Jsonb	   *trimmed = many_trim(row_key);
-	char	   *former = JsonbToCString(NULL, &row_key->root, VARSIZE(row_key));
-	char	   *printed = JsonbToCString(NULL, &trimmed->root, VARSIZE(trimmed));
+	char	   *printed = JsonbToCString(NULL, &row_key->root, VARSIZE(row_key));
 
+	/* a number with zeros at its end has a point */
+	if (strchr(printed, '.') != NULL)
+	{
+		Jsonb	   *trimmed = many_trim(row_key);
+		char	   *former = printed;
+
+		printed = JsonbToCString(NULL, &trimmed->root, VARSIZE(trimmed));
+		if (strcmp(former, printed) != 0)
+			row->former_key = many_child_key(fire, former);
+	}
 	row->key = many_child_key(fire, printed);
-	if (strcmp(former, printed) != 0)
-		row->former_key = many_child_key(fire, former);
 }
 
 static int
