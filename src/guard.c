@@ -122,6 +122,7 @@ guard_begin(FunctionCallInfo fcinfo)
 										   call->fired_at, depth,
 										   call->taken.command,
 										   binding->rowwise);
+		call->taken.by_row = call->by_row;
 		call->records = idem_trigger_fires_now(binding->history_enabled);
 		call->taken.serial = idem_writing_serial(call->taken.statement,
 												 call->fired_at);
@@ -200,6 +201,9 @@ guard_before_update(IdemGuardCall * call, TriggerData *trigdata)
 		else
 			idem_decision_none(binding->trigger, &old_tuple->t_self,
 							   call->depth);
+		if (!moves_on)
+			idem_guard_stays(call, trigdata, trigdata->tg_trigslot,
+							 trigdata->tg_newslot);
 	}
 	else
 	{

@@ -184,6 +184,21 @@ idem_guard_proof_of_statement(IdemGuardCall * call, Relation rel)
 }
 
 /*
+ * Acts as who wrote the row, and finds names as he did.
+ */
+static void
+proof_become(const ProofNote * note, IdemIdentity *saved)
+{
+	Oid			user;
+	int			security;
+
+	GetUserIdAndSecContext(&user, &security);
+	idem_catalog_become_under(note->writer, note->path, saved);
+	if (user == note->writer && security == note->security)
+		SetUserIdAndSecContext(user, security);
+}
+
+/*
  * At the end of the transaction: proves what no statement trigger has.
  */
 static void
@@ -208,8 +223,6 @@ proof_of_rest(void)
 			IdemGuardCall call;
 			ProofNote	note;
 			IdemIdentity saved;
-			Oid			user;
-			int			security;
 
 			if (strcmp(table->bindings[j].tag, notes[i].tag) != 0)
 				continue;
@@ -223,15 +236,9 @@ proof_of_rest(void)
 			/* TRUNCATE or a rewrite has replaced what stood there */
 			if (note.filenode != rel->rd_rel->relfilenode)
 				continue;
-			GetUserIdAndSecContext(&user, &security);
-			if (user == note.writer && security == note.security)
-				proof_of_note(rel, &call, &note);
-			else
-			{
-				idem_catalog_become_under(note.writer, note.path, &saved);
-				proof_of_note(rel, &call, &note);
-				idem_catalog_restore(&saved);
-			}
+			proof_become(&note, &saved);
+			proof_of_note(rel, &call, &note);
+			idem_catalog_restore(&saved);
 		}
 		relation_close(rel, NoLock);
 	}

@@ -217,8 +217,24 @@ history_label(TupleTableSlot *slot, const IdemBinding *binding)
 }
 
 /*
- * An IdemTakenKey.  A step of the row that stands here comes before: where it can
- * be written, its timers go with the old name; where not, it sets none.
+ * Whether a row's whole key is there yet.
+ */
+static bool
+history_has_key(const History *history, TupleTableSlot *slot)
+{
+	for (int i = 0; i < history->whole_key->nkeys; i++)
+	{
+		if (slot_attisnull(slot, history->whole_key->attnums[i]))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * An IdemTakenKey.  Before the row has left its key, nobody else has it, and what
+ * tells since when it is in its state is there to be found; or it was left for the
+ * version that is replaced.  A step of the row that stands here comes before:
+ * where it can be written, its timers go with the old name; where not, it sets none.
  */
 static void
 history_key_stays(IdemTaken *taken, TriggerData *trigdata,
@@ -226,10 +242,13 @@ history_key_stays(IdemTaken *taken, TriggerData *trigdata,
 				  TupleTableSlot *new_slot)
 {
 	History    *history = history_of(taken, trigdata, binding);
+	bool		notes = taken->by_row && TRIGGER_FIRED_BEFORE(trigdata->tg_event);
 	IdemHistoryRow left;
 	IdemHistoryRow row = {0};
+	TimestampTz since = 0;
 
-	if (!history_describe_left(history, old_slot, new_slot, &left))
+	if ((notes && !history_has_key(history, new_slot)) ||
+		!history_describe_left(history, old_slot, new_slot, &left))
 		return;
 	history_describe(history, new_slot, NULL, NULL, &row);
 	row.command = taken->command;
@@ -237,12 +256,28 @@ history_key_stays(IdemTaken *taken, TriggerData *trigdata,
 	row.left_key = left.whole_key;
 	row.left_hash = left.row_hash;
 	row.left_whole_hash = left.whole_hash;
-	idem_history_precede(binding, &row);
-	row.passed = idem_writing_reserved(binding, row.command, row.whole_hash,
-									   &row.seq, &row.at);
-	(void) idem_writing_take_key(binding, row.whole_hash, row.command);
 	row.to = history_label(new_slot, binding);
-	idem_timers_carry(binding, &left, &row);
+	row.takes_key = true;
+	if (!notes)
+	{
+		idem_history_precede(binding, &row);
+		since = idem_writing_since(binding, row.command, row.whole_hash);
+		row.passed = idem_writing_reserved(binding, row.command, row.whole_hash,
+										   &row.seq, &row.at);
+	}
+	if (since == 0 && !row.passed)
+		since = idem_timers_since(binding, &left, row.to,
+								  idem_writing_since(binding, taken->replaced,
+													 left.whole_hash));
+	if (notes)
+	{
+		if (since != 0)
+			idem_writing_leave(binding, row.command, row.whole_hash, since);
+		return;
+	}
+	(void) idem_writing_take_key(binding, row.whole_hash, row.command);
+	row.at = since;
+	idem_timers_carry(binding, &row);
 }
 
 /*
@@ -255,11 +290,8 @@ history_hash_of(History *history, TupleTableSlot *slot, int64 *hash)
 	Datum		values[IDEM_TARGET_MAXKEYS];
 	IdemHistoryRow row;
 
-	for (int i = 0; i < key->nkeys; i++)
-	{
-		if (slot_attisnull(slot, key->attnums[i]))
-			return false;
-	}
+	if (!history_has_key(history, slot))
+		return false;
 	history_key_values(key, slot, values);
 	idem_history_name(key, key, values, &row);
 	*hash = row.whole_hash;

@@ -45,6 +45,7 @@ typedef struct IdemTaken
 	MemoryContext statement;	/* the memory of it (writing.c) */
 	uint64		serial;			/* no two statements share one */
 	bool		partition;		/* of the table that was attached */
+	bool		by_row;			/* it tells after the write */
 	CommandId	command;		/* that writes the row */
 	CommandId	replaced;		/* that wrote it before, in this transaction;
 								 * else InvalidCommandId */
@@ -69,7 +70,10 @@ typedef void (*IdemTakenRow) (IdemTaken *taken, Relation rel,
 							  const IdemIntent *intent);
 extern IdemTakenRow idem_taken_row;
 
-/* a row stays in its state, but may get another key */
+/*
+ * A row stays in its state, but may get another key.  By row, before the write and
+ * after it.
+ */
 typedef void (*IdemTakenKey) (IdemTaken *taken, TriggerData *trigdata,
 							  const IdemBinding *binding,
 							  TupleTableSlot *old_slot,

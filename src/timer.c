@@ -59,33 +59,24 @@ static const char insert_statement[] =
 " pg_catalog.unnest($10)) AS k (hash, row_key, state, event, since, due)";
 
 /*
- * Since when the row is in its state is known from its timers, or else from its
- * history; if from neither, it is one of those that a note was left for.
+ * Since when a row is in its state, by its timers and its history; and as one of
+ * those that a note was left for.
  */
-static const char carry_statement[] =
-"INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"
-" row_key, state, event, since, due)"
-" SELECT $4, $1, $2, $3, $9, $10, $8, k.event, s.since,"
-" s.since OPERATOR(pg_catalog.+) k.after"
-" FROM ROWS FROM (pg_catalog.unnest($11), pg_catalog.unnest($12)) AS k (event, after)"
-" CROSS JOIN LATERAL (SELECT COALESCE(GREATEST("
-"(SELECT pg_catalog.max(t.since) FROM idem.timer AS t"
+static const char since_statement[] =
+"SELECT GREATEST((SELECT pg_catalog.max(t.since) FROM idem.timer AS t"
 " WHERE t.row_hash OPERATOR(pg_catalog.=) $5"
 " AND t.row_key OPERATOR(pg_catalog.=) $6"
-" AND t.event OPERATOR(pg_catalog.=) k.event"
+" AND t.event OPERATOR(pg_catalog.<>) ''"
 " AND t.state OPERATOR(pg_catalog.=) $8"
 " AND t.table_schema OPERATOR(pg_catalog.=) $1"
 " AND t.table_name OPERATOR(pg_catalog.=) $2"
-" AND t.binding OPERATOR(pg_catalog.=) $3"
-" AND t.since OPERATOR(pg_catalog.<) $16),"
-" " IDEM_TIMERS_SINCE("$5", "$7", "$8", "$13", "$14", "$15", "$4",
-					  " AND l.at OPERATOR(pg_catalog.<) $16") "),"
+" AND t.binding OPERATOR(pg_catalog.=) $3),"
+" " IDEM_TIMERS_SINCE("$5", "$7", "$8", "$9", "$10", "$11", "$4", "") "),"
 " (SELECT pg_catalog.max(n.since) FROM idem.timer AS n"
 " WHERE n.row_hash OPERATOR(pg_catalog.=) 0 AND n.event OPERATOR(pg_catalog.=) ''"
 " AND n.table_schema OPERATOR(pg_catalog.=) $1"
 " AND n.table_name OPERATOR(pg_catalog.=) $2"
-" AND n.binding OPERATOR(pg_catalog.=) $3),"
-" pg_catalog.clock_timestamp())) AS s (since)";
+" AND n.binding OPERATOR(pg_catalog.=) $3)";
 
 #define TIMESTAMPTZARRAYOID	1185
 
@@ -353,72 +344,68 @@ idem_timers_close(IdemTimers *timers)
 }
 
 /*
- * A row stays in its state, and gets another key.  Its timers are made from the
- * state that it is in, whichever were found: those of a note may not be there yet,
- * and one that a ticker is at ends as that of a row that is missing.  If it has
- * passed on since, it has those that it should under the key.
+ * Since when the row that has a key is in a state that it stays in, before it gets
+ * another; "known": what is known without timers and history, or 0.  0 if no timed
+ * rule leaves the state.
  */
-void
-idem_timers_carry(const IdemBinding *binding, const IdemHistoryRow *left,
-				  const IdemHistoryRow *row)
+TimestampTz
+idem_timers_since(const IdemBinding *binding, const IdemHistoryRow *left,
+				  const char *label, TimestampTz known)
 {
 	static SPIPlanPtr plan = NULL;
 	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT8OID,
-		JSONBOID, JSONBOID, TEXTOID, INT8OID, JSONBOID, TEXTARRAYOID,
-	INTERVALARRAYOID, TEXTOID, TEXTOID, TEXTOID, TIMESTAMPTZOID};
-	IdemTimers *timers = idem_timers_open(binding);
-	ArrayBuildState *events = NULL;
-	ArrayBuildState *afters = NULL;
-	ListCell   *lc;
-	bool		taken;
-	IdemTimersFound *found;
+		JSONBOID, JSONBOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID};
+	IdemTimers *timers = label != NULL ? idem_timers_open(binding) : NULL;
 	Datum		args[lengthof(types)];
+	TimestampTz since[2] = {0, 0};
+
+	if (timers == NULL ||
+		idem_timer_rules(timers->machine,
+						 idem_machine_state(timers->machine, label,
+											strlen(label))) == NIL)
+		return 0;
+	SPI_connect();
+	idem_timers_name_table(args, idem_timers_table(binding), binding->tag);
+	args[3] = CStringGetTextDatum(timers->machine->name);
+	args[4] = Int64GetDatum(left->row_hash);
+	args[5] = JsonbPGetDatum(left->whole_key);
+	args[6] = JsonbPGetDatum(left->row_key);
+	args[7] = CStringGetTextDatum(label);
+	args[8] = CStringGetTextDatum(get_namespace_name(get_rel_namespace(binding->root)));
+	args[9] = CStringGetTextDatum(get_rel_name(binding->root));
+	args[10] = CStringGetTextDatum(NameStr(binding->column_name));
+	idem_timers_execute(&plan, since_statement, lengthof(types), types, args);
+	for (int i = 0; i < lengthof(since); i++)
+	{
+		bool		isnull;
+		Datum		value = SPI_getbinval(SPI_tuptable->vals[0],
+										  SPI_tuptable->tupdesc, i + 1, &isnull);
+
+		if (!isnull)
+			since[i] = DatumGetTimestampTz(value);
+	}
+	SPI_finish();
+	if (since[0] == 0)
+		since[0] = known != 0 ? known : since[1];
+	return since[0] != 0 ? since[0] : GetCurrentTimestamp();
+}
+
+/*
+ * A row stays in its state, since then, and gets another key.  Its timers are made
+ * from the state that it is in, whichever were found: those of a note may not be
+ * there yet, and one that a ticker is at ends as that of a row that is missing.
+ * If it has passed on since, it has those that it should under the key.
+ */
+void
+idem_timers_carry(const IdemBinding *binding, const IdemHistoryRow *row)
+{
+	IdemTimers *timers = idem_timers_open(binding);
 
 	if (timers == NULL)
 		return;
-	if (row->to != NULL && !row->passed)
-	{
-		int			state = idem_machine_state(timers->machine, row->to, strlen(row->to));
-
-		foreach(lc, idem_timer_rules(timers->machine, state))
-		{
-			const IdemRule *rule = lfirst(lc);
-
-			timers_append(timers, &events, CStringGetTextDatum(rule->event),
-						  TEXTOID);
-			timers_append(timers, &afters, IntervalPGetDatum(&rule->after),
-						  INTERVALOID);
-		}
-	}
-	if (!row->passed)
-		timers_leave(timers, row->whole_key, row->row_hash);
-	taken = idem_writing_is_taken(binding, row->left_whole_hash, row->command);
-	idem_timers_rename(timers, row);
-	if (timers->left_keys == NULL)
-		return;
-	SPI_connect();
-	found = timers_find(timers);
-	if (events != NULL)
-	{
-		idem_timers_name_table(args, idem_timers_table(binding), binding->tag);
-		args[3] = CStringGetTextDatum(timers->machine->name);
-		args[4] = Int64GetDatum(left->row_hash);
-		args[5] = JsonbPGetDatum(left->whole_key);
-		args[6] = JsonbPGetDatum(left->row_key);
-		args[7] = CStringGetTextDatum(row->to);
-		args[8] = Int64GetDatum(row->row_hash);
-		args[9] = JsonbPGetDatum(row->whole_key);
-		args[10] = timers_array(timers, events);
-		args[11] = timers_array(timers, afters);
-		args[12] = CStringGetTextDatum(get_namespace_name(get_rel_namespace(binding->root)));
-		args[13] = CStringGetTextDatum(get_rel_name(binding->root));
-		args[14] = CStringGetTextDatum(NameStr(binding->column_name));
-		/* what another row has under that key by now, it has since this one */
-		args[15] = TimestampTzGetDatum(taken ? GetCurrentStatementStartTimestamp() :
-									   DT_NOEND);
-		idem_timers_execute(&plan, carry_statement, lengthof(types), types,
-							args);
-	}
-	idem_timers_delete(found);
-	SPI_finish();
+	if (row->passed)
+		idem_timers_rename(timers, row);
+	else
+		idem_timers_add(timers, row);
+	idem_timers_close(timers);
 }

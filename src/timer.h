@@ -37,8 +37,10 @@ extern TimestampTz idem_timer_next(const IdemMachine *machine, int state,
 								   const char *event, TimestampTz since,
 								   TimestampTz after);
 extern void idem_timers_close(IdemTimers *timers);
+extern TimestampTz idem_timers_since(const IdemBinding *binding,
+									 const IdemHistoryRow *left,
+									 const char *label, TimestampTz known);
 extern void idem_timers_carry(const IdemBinding *binding,
-							  const IdemHistoryRow *left,
 							  const IdemHistoryRow *row);
 extern void idem_timers_name(Datum *args, const char *schema,
 							 const char *table, const char *tag);

@@ -27,9 +27,15 @@
  * belongs to: rows of all commands from the first such one to the last are taken
  * for unrecorded, at the price of a number for each that is updated again.
  *
- * A statement that nobody nests in pays a walk over that list, which has a place for
- * each partition that is written.  What a subtransaction that failed since has passed
- * does not count.
+ * A row that stays in its state and gets another key takes its timers along.  By
+ * row that is after the write, when statements inside may have put another row
+ * under the key that it had, or given it yet another one.  So since when it is in
+ * its state is asked before the write, and left with the version that is going
+ * to be; and who gets a key while its timers may not have been taken along yet is
+ * remembered, so that they are not taken for those of the row that had it.
+ *
+ * A statement that nobody nests in pays a look at that list.  What a
+ * subtransaction that failed since has done does not count.
  */
 #include "postgres.h"
 
@@ -45,14 +51,22 @@
 #include "catalog.h"
 #include "writing.h"
 
+/* a command of a subtransaction by which a row got a key */
+typedef struct Taker
+{
+	CommandId	command;
+	TransactionId by;
+	struct Taker *former;
+}			Taker;
+
 /* a row version that a statement inside of the one that wrote it replaces */
 typedef struct VersionKey
 {
 	Oid			root;
 	uint32		tag;			/* hash of the binding's */
 	int64		hash;			/* of the row's primary key */
-	CommandId	command;		/* that wrote it; InvalidCommandId: for who
-								 * has the key now */
+	CommandId	command;		/* that wrote it; InvalidCommandId: for those
+								 * who got the key */
 	uint32		zero;
 }			VersionKey;
 
@@ -63,9 +77,12 @@ typedef struct Version
 	TransactionId passed_by;	/* subtransaction */
 	int64		seq;			/* 0: none is asked for */
 	TimestampTz at;
+	TimestampTz since;			/* in its state, where it got another key; or
+								 * 0 */
 	bool		continues;		/* the one that it replaced: */
-	CommandId	former;			/* or who has the key */
+	CommandId	former;
 	int64		former_hash;
+	Taker	   *takers;			/* who got the key, the last first */
 }			Version;
 
 static inline uint32
@@ -92,20 +109,29 @@ version_same_key(VersionKey a, VersionKey b)
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
-/* in the statement's memory */
+/* both in the statement's memory */
 typedef struct Writing
 {
 	MemoryContext statement;
-	Oid			relid;
 	int			depth;			/* of triggers that the statement runs in */
 	CommandId	command;
+	struct WritingTable *tables;
+	int			inserting;		/* of these not all inserts are recorded */
+	int			updating;		/* ... not all updates */
+	struct Writing *outer;
+	MemoryContextCallback callback;
+} Writing;
+
+typedef struct WritingTable
+{
+	Writing    *writing;
+	Oid			relid;
 	bool		by_row;
 	bool		inserted;		/* all that it inserted is recorded */
 	bool		updated;		/* all that it updated */
 	uint64		serial;			/* no two share one */
-	struct Writing *outer;
-	MemoryContextCallback callback;
-} Writing;
+	struct WritingTable *next;
+}			WritingTable;
 
 /* in TopTransactionContext */
 typedef struct Replaced
@@ -129,15 +155,28 @@ writing_hash_tag(const char *tag)
 	return hash_bytes((const unsigned char *) tag, strlen(tag));
 }
 
-static Writing *
+static WritingTable *
+writing_table(const Writing *writing, Oid relid)
+{
+	WritingTable *table = writing->tables;
+
+	while (table != NULL && table->relid != relid)
+		table = table->next;
+	return table;
+}
+
+static WritingTable *
 writing_find(MemoryContext statement, Oid relid)
 {
-	Writing    *writing = writings;
+	for (Writing *writing = writings; writing != NULL; writing = writing->outer)
+	{
+		WritingTable *table = writing->statement == statement ?
+		writing_table(writing, relid) : NULL;
 
-	while (writing != NULL &&
-		   (writing->statement != statement || writing->relid != relid))
-		writing = writing->outer;
-	return writing;
+		if (table != NULL)
+			return table;
+	}
+	return NULL;
 }
 
 /*
@@ -159,6 +198,31 @@ writing_release(void *arg)
 }
 
 /*
+ * The entry of a statement's command.
+ */
+static Writing *
+writing_get(MemoryContext statement, int depth, CommandId command)
+{
+	Writing    *writing = writings;
+
+	while (writing != NULL &&
+		   (writing->statement != statement || writing->command != command))
+		writing = writing->outer;
+	if (writing != NULL)
+		return writing;
+	writing = MemoryContextAllocZero(statement, sizeof(Writing));
+	writing->statement = statement;
+	writing->depth = depth;
+	writing->command = command;
+	writing->callback.func = writing_release;
+	writing->callback.arg = writing;
+	MemoryContextRegisterResetCallback(statement, &writing->callback);
+	writing->outer = writings;
+	writings = writing;
+	return writing;
+}
+
+/*
  * Whether history of the table goes by row in the statement that has that
  * memory, that command, and runs in so many triggers.  "now" is what the table
  * says now; it is the answer for who asks first.
@@ -167,24 +231,23 @@ bool
 idem_writing_by_row(MemoryContext statement, Oid relid, int depth,
 					CommandId command, bool now)
 {
-	Writing    *writing = writing_find(statement, relid);
+	WritingTable *table = writing_find(statement, relid);
 
-	if (writing == NULL)
+	if (table == NULL)
 	{
-		writing = MemoryContextAllocZero(statement, sizeof(Writing));
-		writing->statement = statement;
-		writing->relid = relid;
-		writing->depth = depth;
-		writing->command = command;
-		writing->by_row = now;
-		writing->serial = ++last_serial;
-		writing->callback.func = writing_release;
-		writing->callback.arg = writing;
-		MemoryContextRegisterResetCallback(statement, &writing->callback);
-		writing->outer = writings;
-		writings = writing;
+		Writing    *writing = writing_get(statement, depth, command);
+
+		table = MemoryContextAllocZero(statement, sizeof(WritingTable));
+		table->writing = writing;
+		table->relid = relid;
+		table->by_row = now;
+		table->serial = ++last_serial;
+		table->next = writing->tables;
+		writing->tables = table;
+		writing->inserting++;
+		writing->updating++;
 	}
-	return writing->by_row;
+	return table->by_row;
 }
 
 /*
@@ -231,9 +294,9 @@ idem_writing_command(HeapTuple row)
 CommandId
 idem_writing_command_of(MemoryContext statement, Oid relid)
 {
-	Writing    *writing = writing_find(statement, relid);
+	WritingTable *table = writing_find(statement, relid);
 
-	return writing != NULL ? writing->command : InvalidCommandId;
+	return table != NULL ? table->writing->command : InvalidCommandId;
 }
 
 /*
@@ -247,7 +310,7 @@ idem_writing_statement(MemoryContext statement, Oid relid, int depth)
 		return statement;
 	for (Writing *writing = writings; writing != NULL; writing = writing->outer)
 	{
-		if (writing->relid == relid && writing->depth == depth)
+		if (writing->depth == depth && writing_table(writing, relid) != NULL)
 			return writing->statement;
 	}
 	return statement;
@@ -260,15 +323,17 @@ idem_writing_statement(MemoryContext statement, Oid relid, int depth)
 bool
 idem_writing_end(MemoryContext statement, Oid relid, bool inserted, bool now)
 {
-	Writing    *writing = writing_find(statement, relid);
+	WritingTable *table = writing_find(statement, relid);
 
-	if (writing == NULL)
+	if (table == NULL)
 		return now;
-	if (inserted)
-		writing->inserted = true;
-	else
-		writing->updated = true;
-	return writing->by_row;
+	if (inserted && !table->inserted)
+		table->writing->inserting--;
+	if (!inserted && !table->updated)
+		table->writing->updating--;
+	table->inserted |= inserted;
+	table->updated |= !inserted;
+	return table->by_row;
 }
 
 static VersionKey
@@ -337,12 +402,8 @@ version_get(const IdemBinding *binding, CommandId command, int64 hash)
 	version = version_insert(all->versions,
 							 version_key(binding, command, hash), &found);
 	if (!found)
-	{
-		version->passed_by = InvalidTransactionId;
-		version->seq = 0;
-		version->continues = false;
-		version->former = InvalidCommandId;
-	}
+		memset((char *) version + offsetof(Version, passed_by), 0,
+			   sizeof(Version) - offsetof(Version, passed_by));
 	return version;
 }
 
@@ -371,9 +432,9 @@ idem_writing_acts(CommandId command)
 {
 	Replaced   *all = replaced_get();
 
-	if (all->action_first == InvalidCommandId)
-		all->action_first = command;
-	all->action_last = command;
+	/* one inside of another may be the first to say so */
+	all->action_first = Min(all->action_first, command);
+	all->action_last = Max(all->action_last, command);
 }
 
 /*
@@ -389,7 +450,7 @@ writing_is_unrecorded(MemoryContext statement, CommandId command,
 	for (Writing *writing = writings; writing != NULL; writing = writing->outer)
 	{
 		if (writing->command == command && writing->statement != statement &&
-			!(inserted ? writing->inserted : writing->updated))
+			(inserted ? writing->inserting : writing->updating) > 0)
 			return true;
 	}
 	if (replaced != NULL && replaced->action_first <= command &&
@@ -472,6 +533,30 @@ idem_writing_pass(const IdemBinding *binding, CommandId *command, int64 *hash)
 }
 
 /*
+ * That the row is to have another key, and has been in its state since then.
+ */
+void
+idem_writing_leave(const IdemBinding *binding, CommandId command, int64 hash,
+				   TimestampTz since)
+{
+	version_get(binding, command, hash)->since = since;
+}
+
+/*
+ * What was left of that for a version, or for one that it continues; 0 if nothing
+ * was.
+ */
+TimestampTz
+idem_writing_since(const IdemBinding *binding, CommandId command, int64 hash)
+{
+	Version    *version = version_find(binding, command, hash);
+
+	while (version != NULL && version->since == 0 && version->continues)
+		version = version_find(binding, version->former, version->former_hash);
+	return version != NULL ? version->since : 0;
+}
+
+/*
  * The number and the time that were left for the step that made a version; 0 if
  * there are none.  True if the row has moved on.
  */
@@ -493,6 +578,18 @@ idem_writing_reserved(const IdemBinding *binding, CommandId command,
 }
 
 /*
+ * The last of those who got a key that counts.
+ */
+static Taker *
+version_taker(Version * version)
+{
+	while (version->takers != NULL &&
+		   !TransactionIdIsCurrentTransactionId(version->takers->by))
+		version->takers = version->takers->former;
+	return version->takers;
+}
+
+/*
  * A row that the command writes has the key of that hash.  True if one of a
  * statement around it may have given it up, and not recorded that yet.
  */
@@ -500,25 +597,31 @@ bool
 idem_writing_take_key(const IdemBinding *binding, int64 hash, CommandId command)
 {
 	Version    *version;
+	Taker	   *taker;
 	Writing    *writing = writings;
-	bool		later = true;
 
 	if (command == InvalidCommandId)
 		return false;
-	while (writing != NULL && (writing->command == command || writing->updated))
+	while (writing != NULL &&
+		   (writing->command == command || writing->updating == 0))
 		writing = writing->outer;
 	if (writing == NULL &&
 		(replaced == NULL || replaced->action_first == InvalidCommandId))
 		return false;
 	version = version_get(binding, InvalidCommandId, hash);
+	taker = version_taker(version);
 
-	/* one that counts may do for all of them, and this one may fail alone */
-	for (; writing != NULL; writing = writing->outer)
-		later &= writing->command == command || version->former > writing->command;
-	if (later && version_is_passed(version))
+	/* one inside, which has the key by now, does not fail without this one */
+	if (taker != NULL && taker->command >= command)
 		return true;
-	version->former = command;
-	version->passed_by = GetCurrentTransactionId();
+	if (taker == NULL || taker->by != GetCurrentTransactionId())
+	{
+		taker = MemoryContextAlloc(TopTransactionContext, sizeof(Taker));
+		taker->by = GetCurrentTransactionId();
+		taker->former = version->takers;
+		version->takers = taker;
+	}
+	taker->command = command;
 	return true;
 }
 
@@ -529,10 +632,12 @@ bool
 idem_writing_is_taken(const IdemBinding *binding, int64 hash, CommandId command)
 {
 	Version    *version = NULL;
+	Taker	   *taker = NULL;
 
 	if (replaced != NULL && replaced->versions != NULL)
 		version = version_lookup(replaced->versions,
 								 version_key(binding, InvalidCommandId, hash));
-	return version != NULL && version_is_passed(version) &&
-		version->former > command;
+	if (version != NULL)
+		taker = version_taker(version);
+	return taker != NULL && taker->command > command;
 }

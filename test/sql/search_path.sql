@@ -210,6 +210,19 @@ SELECT sp_home.sp_write();
 COMMIT;
 RESET ROLE;
 SELECT what, who, path FROM public.sp_seen ORDER BY n;
+-- ... and where he commits himself, under another one
+CREATE FUNCTION sp_home.sp_write_too() RETURNS int LANGUAGE plpgsql SET search_path = pg_catalog, sp_home, public, pg_temp AS
+	$$ BEGIN UPDATE sp_home.parent SET s = 'b'; RETURN 1; END $$;
+GRANT EXECUTE ON FUNCTION sp_home.sp_write_too TO regress_idem_path_owner;
+TRUNCATE sp_seen;
+SET ROLE regress_idem_path_owner;
+DELETE FROM sp_home.child;
+INSERT INTO sp_home.child VALUES (2, 'a', 0);
+BEGIN;
+SELECT sp_home.sp_write_too();
+COMMIT;
+RESET ROLE;
+SELECT what, who, path FROM public.sp_seen ORDER BY n;
 
 RESET search_path;
 SELECT idem_detach('sp_home.t', 's'), idem_detach('sp_home.child', 's');
