@@ -152,6 +152,19 @@ BEGIN
 			USING ERRCODE = 'duplicate_object', TABLE = rel.relname,
 			COLUMN = column_name;
 	END IF;
+	IF EXISTS (SELECT FROM pg_trigger AS t
+		WHERE (t.tgrelid = rel.oid OR t.tgrelid IN (SELECT relid FROM pg_partition_tree(rel.oid)))
+		AND t.tgfoid IN ((schema || '.idem_guard()')::regprocedure,
+			(schema || '.idem_rowversion()')::regprocedure)
+		AND strpos(pg_get_triggerdef(t.oid), format('%I.%I IS NOT NULL', 'new', column_name)) > 0)
+	THEN
+		RAISE EXCEPTION 'column "%" of table "%" cannot be a fence',
+			column_name, rel.relname
+			USING ERRCODE = 'duplicate_object', TABLE = rel.relname,
+			COLUMN = column_name,
+			DETAIL = 'It is the version of its row, or moved by a machine.',
+			HINT = 'Give the fence a column of its own.';
+	END IF;
 
 	-- the names of other columns' triggers are left alone
 	LOOP
@@ -170,7 +183,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idem_attach_fence(pg_catalog.regclass, pg_catalog.name) IS
-'Makes a column the fence of its row: an UPDATE that gives it a smaller fence than it has, or none, is refused (ID412). Only for the table''s owner. Returns true. Errors: ID400 bad argument, 42501 not the owner, 42703 no such column, 42710 column is a fence already, 42804 neither bigint nor integer, 42809 not a table of its own.';
+'Makes a column the fence of its row: an UPDATE that gives it a smaller fence than it has, or none, is refused (ID412). Only for the table''s owner. Returns true. Errors: ID400 bad argument, 42501 not the owner, 42703 no such column, 42710 column is a fence already, or the version or the state of its row, 42804 neither bigint nor integer, 42809 not a table of its own.';
 
 CREATE FUNCTION idem_detach_fence(
 	table_name pg_catalog.regclass,

@@ -138,7 +138,105 @@ COMMENT ON COLUMN idem.window_hit.expires_at IS 'when every hit has left the win
 
 -- Roles: idem_grant and idem_revoke of 90_grants
 
--- an error if it was dropped: made anew it would be the superuser's
+-- an error if one was dropped: made anew it would be the superuser's
+ALTER FUNCTION idem_attach_fence(pg_catalog.regclass, pg_catalog.name) VOLATILE;
+CREATE OR REPLACE FUNCTION idem_attach_fence(
+	table_name pg_catalog.regclass,
+	column_name pg_catalog.name
+) RETURNS pg_catalog.bool
+	LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	schema CONSTANT text := (SELECT extnamespace::regnamespace::text
+		FROM pg_extension WHERE extname = 'idem');
+	rel pg_class;
+	col pg_attribute;
+	number int := 1;
+	name text;
+	stale text;
+BEGIN
+	IF table_name IS NULL OR column_name IS NULL THEN
+		RAISE EXCEPTION 'argument "%" is missing', CASE WHEN table_name IS NULL
+			THEN 'table_name' ELSE 'column_name' END USING ERRCODE = 'ID400';
+	END IF;
+	SELECT * INTO rel FROM pg_class WHERE oid = table_name;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'table does not exist' USING ERRCODE = 'undefined_table';
+	END IF;
+	IF NOT pg_has_role(rel.relowner, 'USAGE') THEN
+		RAISE EXCEPTION 'must be owner of table %', rel.relname
+			USING ERRCODE = 'insufficient_privilege';
+	END IF;
+	EXECUTE format('LOCK TABLE ONLY %s IN SHARE ROW EXCLUSIVE MODE', table_name);
+	IF rel.relkind NOT IN ('r', 'p') OR rel.relispartition
+		OR rel.relkind = 'r' AND rel.relhassubclass
+		OR EXISTS (SELECT FROM pg_inherits WHERE inhrelid = rel.oid)
+		OR rel.relnamespace IN ('idem'::regnamespace, 'pg_catalog'::regnamespace)
+	THEN
+		RAISE EXCEPTION 'a fence cannot be attached to "%"', rel.relname
+			USING ERRCODE = 'wrong_object_type', TABLE = rel.relname,
+			DETAIL = 'It must be a table of its own: no view, foreign table, partition, inheritance parent or child, and no table of idem or the system.',
+			HINT = 'Attach it to the partitioned table for all of its partitions.';
+	END IF;
+	SELECT * INTO col FROM pg_attribute AS a
+	WHERE a.attrelid = rel.oid AND a.attname = column_name AND NOT a.attisdropped;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'column "%" of table "%" does not exist',
+			column_name, rel.relname USING ERRCODE = 'undefined_column';
+	END IF;
+	IF col.attnum < 0 OR col.attgenerated <> ''
+		OR col.atttypid NOT IN ('int8'::regtype, 'int4'::regtype)
+	THEN
+		RAISE EXCEPTION 'column "%" cannot hold a fence', column_name
+			USING ERRCODE = 'datatype_mismatch', TABLE = rel.relname,
+			COLUMN = column_name,
+			DETAIL = 'It must be of type bigint or integer, and not generated.';
+	END IF;
+	IF EXISTS (SELECT FROM pg_trigger AS t JOIN pg_depend AS d ON d.objid = t.oid
+		WHERE t.tgrelid = rel.oid AND d.classid = 'pg_trigger'::regclass
+		AND d.refclassid = 'pg_class'::regclass AND d.refobjid = rel.oid
+		AND d.refobjsubid = col.attnum
+		AND t.tgfoid = (schema || '.idem_fence_check()')::regprocedure)
+	THEN
+		RAISE EXCEPTION 'column "%" of table "%" is a fence already',
+			column_name, rel.relname
+			USING ERRCODE = 'duplicate_object', TABLE = rel.relname,
+			COLUMN = column_name;
+	END IF;
+	IF EXISTS (SELECT FROM pg_trigger AS t
+		WHERE (t.tgrelid = rel.oid OR t.tgrelid IN (SELECT relid FROM pg_partition_tree(rel.oid)))
+		AND t.tgfoid IN ((schema || '.idem_guard()')::regprocedure,
+			(schema || '.idem_rowversion()')::regprocedure)
+		AND strpos(pg_get_triggerdef(t.oid), format('%I.%I IS NOT NULL', 'new', column_name)) > 0)
+	THEN
+		RAISE EXCEPTION 'column "%" of table "%" cannot be a fence',
+			column_name, rel.relname
+			USING ERRCODE = 'duplicate_object', TABLE = rel.relname,
+			COLUMN = column_name,
+			DETAIL = 'It is the version of its row, or moved by a machine.',
+			HINT = 'Give the fence a column of its own.';
+	END IF;
+
+	-- the names of other columns' triggers are left alone
+	LOOP
+		name := '~idem_fence' || CASE WHEN number > 1 THEN '_' || number ELSE '' END;
+		EXIT WHEN NOT EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = rel.oid
+			AND t.tgname IN (name, name || '_final'));
+		number := number + 1;
+	END LOOP;
+	stale := format('NEW.%1$I OPERATOR(pg_catalog.<) OLD.%1$I OR NEW.%1$I IS NULL AND OLD.%1$I IS NOT NULL',
+		column_name);
+	EXECUTE format('CREATE TRIGGER %I BEFORE UPDATE ON %s FOR EACH ROW WHEN (%s) EXECUTE FUNCTION %s.idem_fence_check()',
+		name, table_name, stale, schema);
+	EXECUTE format('CREATE TRIGGER %I AFTER UPDATE ON %s FOR EACH ROW WHEN (%s) EXECUTE FUNCTION %s.idem_fence_check()',
+		name || '_final', table_name, stale, schema);
+	RETURN true;
+END
+$$;
+COMMENT ON FUNCTION idem_attach_fence(pg_catalog.regclass, pg_catalog.name) IS
+'Makes a column the fence of its row: an UPDATE that gives it a smaller fence than it has, or none, is refused (ID412). Only for the table''s owner. Returns true. Errors: ID400 bad argument, 42501 not the owner, 42703 no such column, 42710 column is a fence already, or the version or the state of its row, 42804 neither bigint nor integer, 42809 not a table of its own.';
+
 ALTER FUNCTION idem_grant(pg_catalog.name, pg_catalog.text) VOLATILE;
 CREATE OR REPLACE FUNCTION idem_grant(role pg_catalog.name, level pg_catalog.text DEFAULT 'app')
 	RETURNS pg_catalog.bool

@@ -6,7 +6,8 @@
  * A row's history is read as the owner of idem.history, by whoever may read the
  * row: with SELECT on its table, and under row security only while the row is
  * there and visible to him, and only from its last insert on: what had the key
- * before may have been another's.
+ * before may have been another's.  A column whose machine was not attached then has
+ * no entry of that insert, only ones of before and after.
  */
 #include "postgres.h"
 
@@ -32,6 +33,15 @@
 #include "history.h"
 #include "registry.h"
 #include "store.h"
+
+/* which rows of idem.history are one row's, under all of its names */
+#define HISTORY_OF_ROW(h) \
+	h ".row_hash OPERATOR(pg_catalog.=) $4" \
+	" AND " h ".row_key OPERATOR(pg_catalog.=) $1" \
+	" AND EXISTS (SELECT FROM ROWS FROM (pg_catalog.unnest($2)," \
+	" pg_catalog.unnest($3)) AS t (table_schema, table_name)" \
+	" WHERE " h ".table_schema OPERATOR(pg_catalog.=) t.table_schema" \
+	" AND " h ".table_name OPERATOR(pg_catalog.=) t.table_name)"
 
 PG_FUNCTION_INFO_V1(idem_history_protect);
 PG_FUNCTION_INFO_V1(idem_history);
@@ -172,24 +182,24 @@ history_tell_of_none(const IdemTable *table, const IdemTarget *target,
 Datum
 idem_history(PG_FUNCTION_ARGS)
 {
+	/* the last insert, and of what else that transaction inserted the row into */
 	static const char statement[] =
 	"SELECT h.* FROM idem.history AS h"
-	" LEFT JOIN (SELECT i.table_schema, i.table_name, i.column_name,"
-	" pg_catalog.max(i.seq) AS seq FROM idem.history AS i"
-	" WHERE NOT $5 AND i.row_hash OPERATOR(pg_catalog.=) $4"
-	" AND i.row_key OPERATOR(pg_catalog.=) $1"
+	" LEFT JOIN (SELECT i.seq, i.xmin AS by FROM idem.history AS i"
+	" WHERE NOT $5 AND " HISTORY_OF_ROW("i")
 	" AND i.from_state IS NULL AND i.event IS NULL"
-	" GROUP BY i.table_schema, i.table_name, i.column_name) AS born"
-	" ON born.table_schema OPERATOR(pg_catalog.=) h.table_schema"
+	" ORDER BY i.seq DESC LIMIT 1) AS last ON true"
+	" LEFT JOIN (SELECT i.table_schema, i.table_name, i.column_name,"
+	" i.xmin AS by, pg_catalog.max(i.seq) AS seq FROM idem.history AS i"
+	" WHERE NOT $5 AND " HISTORY_OF_ROW("i")
+	" AND i.from_state IS NULL AND i.event IS NULL"
+	" GROUP BY i.table_schema, i.table_name, i.column_name, i.xmin) AS born"
+	" ON born.by OPERATOR(pg_catalog.=) last.by"
+	" AND born.table_schema OPERATOR(pg_catalog.=) h.table_schema"
 	" AND born.table_name OPERATOR(pg_catalog.=) h.table_name"
 	" AND born.column_name OPERATOR(pg_catalog.=) h.column_name"
-	" WHERE h.row_hash OPERATOR(pg_catalog.=) $4"
-	" AND h.row_key OPERATOR(pg_catalog.=) $1"
-	" AND EXISTS (SELECT FROM ROWS FROM (pg_catalog.unnest($2),"
-	" pg_catalog.unnest($3)) AS t (table_schema, table_name)"
-	" WHERE h.table_schema OPERATOR(pg_catalog.=) t.table_schema"
-	" AND h.table_name OPERATOR(pg_catalog.=) t.table_name)"
-	" AND h.seq OPERATOR(pg_catalog.>=) COALESCE(born.seq, h.seq)"
+	" WHERE " HISTORY_OF_ROW("h")
+	" AND h.seq OPERATOR(pg_catalog.>=) COALESCE(born.seq, last.seq, h.seq)"
 	" ORDER BY h.seq";
 	static const Oid types[] = {JSONBOID, TEXTARRAYOID, TEXTARRAYOID, INT8OID, BOOLOID};
 	static SPIPlanPtr plan = NULL;

@@ -98,6 +98,25 @@ UPDATE work SET token = 0 WHERE id = 1;
 UPDATE work SET fence = 4 WHERE id = 1;
 SELECT tgname FROM pg_trigger WHERE tgrelid = 'work'::regclass ORDER BY 1;
 
+-- no column that idem looks after in another way, whichever comes first
+CREATE TABLE other (id int PRIMARY KEY, "V 1" int NOT NULL DEFAULT 1, state text DEFAULT 'a', seen int, fence bigint);
+SELECT idem_attach_version('other', 'V 1', ignore => '{seen}');
+SELECT idem_define('fenced', E'stateDiagram-v2\n[*] --> a');
+SELECT idem_attach('fenced', 'other', 'state');
+SELECT idem_attach_fence('other', 'V 1');
+SELECT idem_attach_fence('other', 'seen');
+SET quote_all_identifiers = on;
+SELECT idem_attach_fence('other', 'V 1');
+RESET quote_all_identifiers;
+SELECT idem_detach_version('other');
+SELECT idem_attach_fence('other', 'V 1');
+SELECT idem_attach_version('other', 'V 1');
+CREATE TABLE other_part (id int, v int NOT NULL DEFAULT 1) PARTITION BY RANGE (id);
+CREATE TABLE other_part1 PARTITION OF other_part FOR VALUES FROM (0) TO (9);
+SELECT idem_attach_version('other_part1', 'v');
+SELECT idem_attach_fence('other_part', 'v');
+DROP TABLE other, other_part;
+
 -- dropped and fast-default columns
 CREATE TABLE altered (gone int, id int PRIMARY KEY, fence bigint);
 ALTER TABLE altered DROP COLUMN gone;
@@ -205,4 +224,5 @@ DELETE FROM idem.lease;
 DROP TABLE temporary;
 DROP SCHEMA regress_idem CASCADE;
 SELECT idem_revoke('regress_idem_fence'), idem_revoke('regress_idem_other');
+DELETE FROM idem.machine WHERE name = 'fenced';
 DROP ROLE regress_idem_fence, regress_idem_other;

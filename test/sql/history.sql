@@ -167,6 +167,34 @@ INSERT INTO hi_v VALUES (3, 'z');
 SELECT event, to_state, context FROM idem_history('hi_v', '{"a": 3, "b": "z"}');
 RESET ROLE;
 SELECT event, to_state, context FROM idem_history('hi_v', '{"a": 3, "b": "z"}');
+-- ... also of a column whose machine was not there when the row came
+CREATE TABLE hi_two (id int PRIMARY KEY, state text NOT NULL DEFAULT 'draft', other text NOT NULL DEFAULT 'draft', v int DEFAULT 0);
+SELECT idem_attach('hi', 'hi_two', 'state', history => true), idem_attach('hi', 'hi_two', 'other', history => true);
+ALTER TABLE hi_two ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON hi_two TO regress_idem_hist_app USING (true);
+GRANT SELECT ON hi_two TO regress_idem_hist_app;
+SET idem.context = '{"secret": true}';
+INSERT INTO hi_two VALUES (1);
+UPDATE hi_two SET state = 'pending', other = 'pending';
+DELETE FROM hi_two;
+RESET idem.context;
+SELECT idem_detach('hi_two', 'other');
+INSERT INTO hi_two VALUES (1);
+SET ROLE regress_idem_hist_app;
+SELECT column_name, event, to_state, context FROM idem_history('hi_two', 1);
+RESET ROLE;
+SELECT idem_attach('hi', 'hi_two', 'other', history => true);
+UPDATE hi_two SET other = 'pending';
+SET ROLE regress_idem_hist_app;
+SELECT column_name, event, to_state, context FROM idem_history('hi_two', 1);
+RESET ROLE;
+-- and both of one insert
+DELETE FROM hi_two;
+INSERT INTO hi_two VALUES (1);
+SET ROLE regress_idem_hist_app;
+SELECT column_name, event, to_state, context FROM idem_history('hi_two', 1) ORDER BY column_name;
+RESET ROLE;
+DROP TABLE hi_two;
 
 -- key types: the text of a key is the same in every session
 CREATE TABLE hi_k (t timestamptz, d date, u uuid, n numeric, b bytea, f float8, o bool, s text, state text NOT NULL DEFAULT 'draft', v int DEFAULT 0,

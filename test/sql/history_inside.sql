@@ -2,7 +2,6 @@
 -- of: history in the order of steps, timers of the state and key that a row has.
 
 \set SHOW_CONTEXT never
-SET client_min_messages = error;
 SELECT idem_define('hi', $$
 stateDiagram-v2
     [*] --> a

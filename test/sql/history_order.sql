@@ -1,7 +1,6 @@
 -- History in the order in which rows moved, whoever moves them on.
 
 \set SHOW_CONTEXT never
-SET client_min_messages = error;
 SELECT idem_define('ho', $$
 stateDiagram-v2
     [*] --> a

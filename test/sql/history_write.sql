@@ -1,7 +1,6 @@
 -- History: how steps come into the table, by statement and by row.
 
 \set SHOW_CONTEXT never
-SET client_min_messages = error;
 SELECT idem_define('hw', $$
 stateDiagram-v2
     [*] --> a
