@@ -102,22 +102,44 @@ SELECT seq_scan - :seq_scan < 10 AS few FROM pg_stat_xact_user_tables WHERE reln
 ROLLBACK;
 
 -- nor where no index serves, since the key's operator may not come before a policy
-CREATE TABLE few_policy (id numeric PRIMARY KEY, state text NOT NULL DEFAULT 'a');
-SELECT idem_attach('few', 'few_policy', 'state');
-INSERT INTO few_policy SELECT generate_series(1, 3000);
+-- (comparisons of its type are counted)
+RESET ROLE;
+CREATE SEQUENCE few_asked;
+CREATE TYPE few_id AS (n int);
+CREATE FUNCTION few_cmp(few_id, few_id) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT AS
+	$$ BEGIN RETURN sign($1.n - $2.n); END $$;
+CREATE FUNCTION few_eq(few_id, few_id) RETURNS bool LANGUAGE plpgsql IMMUTABLE STRICT AS
+	$$ BEGIN RETURN nextval('few_asked') > 0 AND $1.n = $2.n; END $$;
+CREATE FUNCTION few_lt(few_id, few_id) RETURNS bool LANGUAGE plpgsql IMMUTABLE STRICT AS
+	$$ BEGIN RETURN $1.n < $2.n; END $$;
+CREATE FUNCTION few_hash(few_id) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT AS
+	$$ BEGIN RETURN hashint4($1.n); END $$;
+CREATE OPERATOR === (FUNCTION = few_eq, LEFTARG = few_id, RIGHTARG = few_id, COMMUTATOR = ===, HASHES, RESTRICT = eqsel, JOIN = eqjoinsel);
+CREATE OPERATOR <<< (FUNCTION = few_lt, LEFTARG = few_id, RIGHTARG = few_id);
+CREATE OPERATOR CLASS few_ops DEFAULT FOR TYPE few_id USING btree AS
+	OPERATOR 1 <<<, OPERATOR 3 ===, FUNCTION 1 few_cmp(few_id, few_id);
+CREATE OPERATOR CLASS few_hash_ops DEFAULT FOR TYPE few_id USING hash AS
+	OPERATOR 1 ===, FUNCTION 1 few_hash(few_id);
+GRANT ALL ON SEQUENCE few_asked TO regress_idem_few;
+SET ROLE regress_idem_few;
+CREATE TABLE few_policy (id few_id PRIMARY KEY, state text NOT NULL DEFAULT 'a');
+SELECT idem_define('few_policy', E'stateDiagram-v2\n[*] --> a\na --> b : go');
+SELECT idem_attach('few_policy', 'few_policy', 'state');
+INSERT INTO few_policy SELECT ROW(i)::few_id FROM generate_series(1, 3000) AS i;
 ANALYZE few_policy;
 ALTER TABLE few_policy ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 CREATE POLICY few_some ON few_policy USING (state <> 'x');
-BEGIN;
-SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relname = 'few_policy' \gset
-SELECT count(*) FROM idem_fire_many('few_policy', ARRAY(SELECT generate_series(1001, 1050)), 'go') WHERE outcome = 'applied';
-SELECT seq_scan - :seq_scan < 10 AS few FROM pg_stat_xact_user_tables WHERE relname = 'few_policy';
-COMMIT;
+SELECT setval('few_asked', 1);
+SELECT count(*) FROM idem_fire_many('few_policy', ARRAY(SELECT ROW(i)::few_id FROM generate_series(1001, 1050) AS i), 'go') WHERE outcome = 'applied';
+SELECT last_value < 3000 AS few FROM few_asked;
 DROP TABLE few_policy;
 
 RESET ROLE;
 SET client_min_messages = warning;
 DROP TABLE few;
+DROP TYPE few_id CASCADE;
+DROP SEQUENCE few_asked;
+DELETE FROM idem.machine WHERE name = 'few_policy';
 DROP FUNCTION few_tell, few_touch, few_again;
 ALTER TABLE idem.history DISABLE TRIGGER protected_row;
 DELETE FROM idem.history WHERE machine = 'few';
