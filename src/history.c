@@ -261,18 +261,23 @@ history_key_stays(IdemTaken *taken, TriggerData *trigdata,
 	if (!notes)
 	{
 		idem_history_precede(binding, &row);
-		since = idem_writing_since(binding, row.command, row.whole_hash);
+		if (row.to != NULL)
+			since = idem_writing_since(binding, row.command, row.whole_hash,
+									   row.to);
 		row.passed = idem_writing_reserved(binding, row.command, row.whole_hash,
 										   &row.seq, &row.at);
 	}
-	if (since == 0 && !row.passed)
-		since = idem_timers_since(binding, &left, row.to,
-								  idem_writing_since(binding, taken->replaced,
-													 left.whole_hash));
+	/* under a key that is not recorded yet there is only what another row left */
+	if (since == 0 && row.to != NULL && !row.passed)
+		since = idem_writing_since(binding, taken->replaced, left.whole_hash,
+								   row.to);
+	if (since == 0 && row.to != NULL && !row.passed)
+		since = idem_timers_since(binding, &left, row.to);
 	if (notes)
 	{
 		if (since != 0)
-			idem_writing_leave(binding, row.command, row.whole_hash, since);
+			idem_writing_leave(binding, row.command, row.whole_hash, row.to,
+							   since);
 		return;
 	}
 	(void) idem_writing_take_key(binding, row.whole_hash, row.command);

@@ -345,12 +345,11 @@ idem_timers_close(IdemTimers *timers)
 
 /*
  * Since when the row that has a key is in a state that it stays in, before it gets
- * another; "known": what is known without timers and history, or 0.  0 if no timed
- * rule leaves the state.
+ * another; 0 if no timed rule leaves the state.
  */
 TimestampTz
 idem_timers_since(const IdemBinding *binding, const IdemHistoryRow *left,
-				  const char *label, TimestampTz known)
+				  const char *label)
 {
 	static SPIPlanPtr plan = NULL;
 	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT8OID,
@@ -385,9 +384,8 @@ idem_timers_since(const IdemBinding *binding, const IdemHistoryRow *left,
 			since[i] = DatumGetTimestampTz(value);
 	}
 	SPI_finish();
-	if (since[0] == 0)
-		since[0] = known != 0 ? known : since[1];
-	return since[0] != 0 ? since[0] : GetCurrentTimestamp();
+	return since[0] != 0 ? since[0] :
+		since[1] != 0 ? since[1] : GetCurrentTimestamp();
 }
 
 /*

@@ -39,7 +39,7 @@ extern TimestampTz idem_timer_next(const IdemMachine *machine, int state,
 extern void idem_timers_close(IdemTimers *timers);
 extern TimestampTz idem_timers_since(const IdemBinding *binding,
 									 const IdemHistoryRow *left,
-									 const char *label, TimestampTz known);
+									 const char *label);
 extern void idem_timers_carry(const IdemBinding *binding,
 							  const IdemHistoryRow *row);
 extern void idem_timers_name(Datum *args, const char *schema,

@@ -57,7 +57,7 @@ typedef struct Taker
 	CommandId	command;
 	TransactionId by;
 	struct Taker *former;
-}			Taker;
+} Taker;
 
 /* a row version that a statement inside of the one that wrote it replaces */
 typedef struct VersionKey
@@ -77,8 +77,8 @@ typedef struct Version
 	TransactionId passed_by;	/* subtransaction */
 	int64		seq;			/* 0: none is asked for */
 	TimestampTz at;
-	TimestampTz since;			/* in its state, where it got another key; or
-								 * 0 */
+	TimestampTz since;			/* where it got another key; 0: not asked */
+	uint32		state;			/* hash of that in which it is since then */
 	bool		continues;		/* the one that it replaced: */
 	CommandId	former;
 	int64		former_hash;
@@ -150,9 +150,9 @@ static Replaced * replaced = NULL;
 static uint64 last_serial = 0;
 
 static uint32
-writing_hash_tag(const char *tag)
+writing_hash(const char *name)
 {
-	return hash_bytes((const unsigned char *) tag, strlen(tag));
+	return hash_bytes((const unsigned char *) name, strlen(name));
 }
 
 static WritingTable *
@@ -343,7 +343,7 @@ version_key(const IdemBinding *binding, CommandId command, int64 hash)
 
 	memset(&key, 0, sizeof(key));
 	key.root = binding->root;
-	key.tag = writing_hash_tag(binding->tag);
+	key.tag = writing_hash(binding->tag);
 	key.hash = hash;
 	key.command = command;
 	return key;
@@ -533,13 +533,16 @@ idem_writing_pass(const IdemBinding *binding, CommandId *command, int64 *hash)
 }
 
 /*
- * That the row is to have another key, and has been in its state since then.
+ * That the row is to have another key, and has been in that state since then.
  */
 void
 idem_writing_leave(const IdemBinding *binding, CommandId command, int64 hash,
-				   TimestampTz since)
+				   const char *state, TimestampTz since)
 {
-	version_get(binding, command, hash)->since = since;
+	Version    *version = version_get(binding, command, hash);
+
+	version->since = since;
+	version->state = writing_hash(state);
 }
 
 /*
@@ -547,13 +550,15 @@ idem_writing_leave(const IdemBinding *binding, CommandId command, int64 hash,
  * was.
  */
 TimestampTz
-idem_writing_since(const IdemBinding *binding, CommandId command, int64 hash)
+idem_writing_since(const IdemBinding *binding, CommandId command, int64 hash,
+				   const char *state)
 {
 	Version    *version = version_find(binding, command, hash);
 
 	while (version != NULL && version->since == 0 && version->continues)
 		version = version_find(binding, version->former, version->former_hash);
-	return version != NULL ? version->since : 0;
+	return version != NULL && version->since != 0 &&
+		version->state == writing_hash(state) ? version->since : 0;
 }
 
 /*

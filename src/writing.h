@@ -34,9 +34,11 @@ extern void idem_writing_continue(const IdemBinding *binding,
 extern bool idem_writing_pass(const IdemBinding *binding, CommandId *command,
 							  int64 *hash);
 extern void idem_writing_leave(const IdemBinding *binding, CommandId command,
-							   int64 hash, TimestampTz since);
+							   int64 hash, const char *state,
+							   TimestampTz since);
 extern TimestampTz idem_writing_since(const IdemBinding *binding,
-									  CommandId command, int64 hash);
+									  CommandId command, int64 hash,
+									  const char *state);
 extern bool idem_writing_take_key(const IdemBinding *binding, int64 hash,
 								  CommandId command);
 extern bool idem_writing_is_taken(const IdemBinding *binding, int64 hash,

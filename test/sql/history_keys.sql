@@ -127,6 +127,12 @@ CREATE TRIGGER once_more AFTER UPDATE ON hk_chain FOR EACH ROW WHEN (new.k = 11 
 SELECT idem_attach('hk', 'hk_chain', 's', history => true);
 INSERT INTO hk_parent VALUES (10);
 INSERT INTO hk_chain VALUES (1, 10, 'a', 1), (2, 10, 'a', 2), (3, 10, 'a', 3);
+-- (another row was under a key that they pass)
+INSERT INTO hk_parent VALUES (11);
+INSERT INTO hk_chain VALUES (3, 11);
+DELETE FROM hk_chain WHERE k = 11;
+DELETE FROM hk_parent WHERE k = 11;
+DELETE FROM idem.timer WHERE table_name = 'hk_chain' AND row_key ->> 'k' = '11';
 INSERT INTO hk_made SELECT 'hk_chain', (row_key ->> 'id')::int, since FROM idem.timer WHERE table_name = 'hk_chain';
 UPDATE hk_parent SET k = 11 WHERE k = 10;
 SELECT * FROM hk_rows('hk_chain');
