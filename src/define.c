@@ -34,6 +34,7 @@
 #include "definition.h"
 #include "errors.h"
 #include "machine.h"
+#include "machine_cache.h"
 #include "own.h"
 #include "store.h"
 #include "timer.h"
@@ -285,8 +286,8 @@ texts_equal(const char *a, const char *b)
 	return (a == NULL) == (b == NULL) && (a == NULL || strcmp(a, b) == 0);
 }
 
-static bool
-intervals_equal(const Interval *a, const Interval *b)
+bool
+idem_intervals_equal(const Interval *a, const Interval *b)
 {
 	return a->month == b->month && a->day == b->day && a->time == b->time;
 }
@@ -302,7 +303,7 @@ transitions_equal(const IdemTransitionDef *a, const IdemTransitionDef *b)
 		!texts_equal(a->guard, b->guard) ||
 		list_length(a->roles) != list_length(b->roles) ||
 		(a->after == NULL) != (b->after == NULL) ||
-		(a->after != NULL && !intervals_equal(a->after, b->after)))
+		(a->after != NULL && !idem_intervals_equal(a->after, b->after)))
 		return false;
 	forboth(x, a->roles, y, b->roles)
 	{
@@ -463,37 +464,6 @@ delete_states(void *arg)
 	}
 }
 
-/*
- * Whether rows that are in a state may get other times from "new" than from
- * "old".
- */
-static bool
-gets_timers(const IdemDefinition *old, const IdemDefinition *new)
-{
-	ListCell   *cell;
-
-	foreach(cell, new->transitions)
-	{
-		IdemTransitionDef *rule = lfirst(cell);
-		bool		known = rule->after == NULL;
-		ListCell   *inner;
-
-		foreach(inner, old->transitions)
-		{
-			IdemTransitionDef *other = lfirst(inner);
-
-			if (other->after != NULL && !known &&
-				strcmp(other->event, rule->event) == 0 &&
-				strcmp(other->from, rule->from) == 0 &&
-				intervals_equal(other->after, rule->after))
-				known = true;
-		}
-		if (!known)
-			return true;
-	}
-	return false;
-}
-
 /* for write_definition */
 typedef struct Rewrite
 {
@@ -602,11 +572,15 @@ replace(const IdemDefinition *old, const IdemDefinition *new,
 {
 	Rewrite		rewrite = {old, new};
 	Gone		gone = {new->machine, NIL};
+	const IdemMachine *before;
+	const IdemMachine *now;
 	ListCell   *cell;
 
 	check_rules(old, new);
+	before = idem_machine_get(new->machine, true, CurrentMemoryContext);
 	idem_machine_write_whole(write_definition, &rewrite);
-	if (gets_timers(old, new))
+	now = idem_machine_get(new->machine, false, CurrentMemoryContext);
+	if (before == NULL || idem_timers_differ(before, now))
 		idem_timers_expect(new->machine);
 
 	foreach(cell, old->states)

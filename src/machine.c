@@ -48,6 +48,7 @@
 #include "definition.h"
 #include "errors.h"
 #include "machine.h"
+#include "machine_cache.h"
 #include "own.h"
 #include "store.h"
 #include "timer.h"
@@ -394,6 +395,12 @@ check_machine_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 	}
 }
 
+static bool
+column_differs(HeapTuple old, HeapTuple new, TupleDesc desc, const char *name)
+{
+	return strcmp(column_text(old, desc, name), column_text(new, desc, name)) != 0;
+}
+
 static void
 check_state_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 {
@@ -427,6 +434,14 @@ check_state_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 						   SPI_getvalue(SPI_tuptable->vals[0],
 										SPI_tuptable->tupdesc, 1)),
 				 errhidestmt(true)));
+
+	/* what time takes out of the state may be more now */
+	if (old_there && new && check_function_bodies && !writing_whole &&
+		(column_differs(old, new, desc, "final") ||
+		 column_differs(old, new, desc, "frozen") ||
+		 column_differs(old, new, desc, "self")) &&
+		idem_machine_get(new_machine, false, CurrentMemoryContext)->timed)
+		idem_timers_expect(new_machine);
 }
 
 /*

@@ -29,6 +29,7 @@
 #include "utils/timestamp.h"
 
 #include "catalog.h"
+#include "definition.h"
 #include "machine_cache.h"
 #include "scope.h"
 #include "store.h"
@@ -81,6 +82,19 @@ static const char since_statement[] =
 #define TIMESTAMPTZARRAYOID	1185
 
 /*
+ * Whether time takes rows out of a state by the rule, or into it anew.
+ */
+static bool
+timer_leaves(const IdemMachine *machine, int state, const IdemRule *rule)
+{
+	const IdemMachineState *from = state < 0 ? NULL : &machine->states[state];
+
+	return rule->timed &&
+		(from == NULL || !from->frozen) &&
+		(rule->to_state != state || from->self == IDEM_SELF_REENTER);
+}
+
+/*
  * The timed rule by which the event leaves the state first, or NULL.
  */
 static const IdemRule *
@@ -92,7 +106,8 @@ timer_rule(const IdemMachine *machine, int state, const char *event)
 
 	for (int i = 0; i < nrules; i++)
 	{
-		if (rules[i]->timed && strcmp(rules[i]->event, event) == 0 &&
+		if (timer_leaves(machine, state, rules[i]) &&
+			strcmp(rules[i]->event, event) == 0 &&
 			(first == NULL ||
 			 DatumGetBool(DirectFunctionCall2(interval_lt,
 											  IntervalPGetDatum(&rules[i]->after),
@@ -118,6 +133,41 @@ idem_timer_rules(const IdemMachine *machine, int state)
 			first = lappend(first, (void *) rules[i]);
 	}
 	return first;
+}
+
+/*
+ * Whether rows that are in a state already get other times from "new" than from
+ * "old", which may be in what names its states, its flags or its rules.
+ */
+bool
+idem_timers_differ(const IdemMachine *old, const IdemMachine *new)
+{
+	for (int state = -1; state < new->nstates; state++)
+	{
+		int			before = state < 0 ? -1 :
+		idem_machine_state(old, new->states[state].name,
+						   new->states[state].length);
+		List	   *known = idem_timer_rules(old, before);
+		ListCell   *lc;
+
+		foreach(lc, idem_timer_rules(new, state))
+		{
+			const IdemRule *rule = lfirst(lc);
+			bool		found = false;
+			ListCell   *inner;
+
+			foreach(inner, known)
+			{
+				const IdemRule *other = lfirst(inner);
+
+				found |= strcmp(other->event, rule->event) == 0 &&
+					idem_intervals_equal(&other->after, &rule->after);
+			}
+			if (!found)
+				return true;
+		}
+	}
+	return false;
 }
 
 TimestampTz

@@ -32,6 +32,7 @@ extern IdemTimers *idem_timers_open(const IdemBinding *binding);
 extern void idem_timers_rename(IdemTimers *timers, const IdemHistoryRow *row);
 extern void idem_timers_add(IdemTimers *timers, const IdemHistoryRow *row);
 extern List *idem_timer_rules(const IdemMachine *machine, int state);
+extern bool idem_timers_differ(const IdemMachine *old, const IdemMachine *new);
 extern TimestampTz idem_timer_due(const IdemRule *rule, TimestampTz since);
 extern TimestampTz idem_timer_next(const IdemMachine *machine, int state,
 								   const char *event, TimestampTz since,

@@ -403,6 +403,7 @@ typedef struct Fill
 {
 	const IdemBinding *binding;
 	const IdemMachine *machine;
+	bool		strangers;		/* time leaves what is no state, too */
 	IdemTarget *key;			/* as idem.history has it */
 	IdemTarget *whole_key;
 	Datum		args[NARGS];
@@ -410,28 +411,32 @@ typedef struct Fill
 } Fill;
 
 /*
- * The names of the states that timed rules leave, as a text[]; 0 if there is
- * none.
+ * The names of the states that timed rules leave, as a text[], or where what is
+ * no state of the machine is left too: of those that none leaves.  0 if there
+ * are no such rules.
  */
 static Datum
-fill_states(const IdemMachine *machine)
+fill_states(Fill *fill)
 {
+	const IdemMachine *machine = fill->machine;
 	ArrayBuildState *states = NULL;
+	bool		any;
 
+	any = fill->strangers = idem_timer_rules(machine, -1) != NIL;
 	for (int i = 0; i < machine->nstates; i++)
 	{
-		const IdemRule *const *rules;
-		int			nrules = idem_machine_rules(machine, i, &rules);
-		bool		timed = false;
+		bool		timed = idem_timer_rules(machine, i) != NIL;
 
-		for (int j = 0; j < nrules; j++)
-			timed |= rules[j]->timed;
-		if (timed)
+		any |= timed;
+		if (timed != fill->strangers)
 			states = accumArrayResult(states,
 									  CStringGetTextDatum(machine->states[i].name),
 									  false, TEXTOID, CurrentMemoryContext);
 	}
-	return states != NULL ? makeArrayResult(states, CurrentMemoryContext) : 0;
+	if (!any)
+		return 0;
+	return states != NULL ? makeArrayResult(states, CurrentMemoryContext) :
+		PointerGetDatum(construct_empty_array(TEXTOID));
 }
 
 /*
@@ -457,12 +462,13 @@ fill_statement_text(const Fill *fill)
 		appendStringInfo(&text, ", t.%s",
 						 quote_identifier(target->columns[i]));
 	appendStringInfo(&text, " FROM %s%s AS t WHERE t.%s::pg_catalog.text%s"
-					 " OPERATOR(pg_catalog.=) ANY ($1)",
+					 " OPERATOR(pg_catalog.%s ($1)",
 					 target->only ? "ONLY " : "", target->name,
 					 quote_identifier(NameStr(binding->column_name)),
 					 OidIsValid(collation) &&
 					 !get_collation_isdeterministic(collation) ?
-					 " COLLATE pg_catalog.\"C\"" : "");
+					 " COLLATE pg_catalog.\"C\"" : "",
+					 fill->strangers ? "<>) ALL" : "=) ANY");
 	return text.data;
 }
 
@@ -482,7 +488,7 @@ fill_add(Fill *fill, HeapTuple tuple, TupleDesc desc)
 
 	value = SPI_getbinval(tuple, desc, 1, &isnull);
 	state = idem_binding_state(fill->binding, fill->machine, value, isnull);
-	if (state < 0)
+	if (isnull)
 		return;
 	for (int i = 0; i < fill->whole_key->nkeys; i++)
 		values[i] = SPI_getbinval(tuple, desc, i + 2, &isnull);
@@ -491,7 +497,8 @@ fill_add(Fill *fill, HeapTuple tuple, TupleDesc desc)
 	items[LIST_KEYS] = JsonbPGetDatum(name.whole_key);
 	items[LIST_ROW_KEYS] = JsonbPGetDatum(name.row_key);
 	items[LIST_STATES] =
-		CStringGetTextDatum(fill->machine->states[state].name);
+		CStringGetTextDatum(state < 0 ? idem_binding_label(fill->binding, value) :
+							fill->machine->states[state].name);
 
 	foreach(lc, idem_timer_rules(fill->machine, state))
 	{
@@ -541,7 +548,7 @@ idem_timers_fill(Relation rel, const IdemBinding *binding,
 				 const char *table, TimestampTz since, bool renamed)
 {
 	Fill		fill = {.binding = binding,.machine = machine};
-	Datum		states = fill_states(machine);
+	Datum		states = fill_states(&fill);
 	Oid			types[] = {TEXTARRAYOID};
 	SPIPlanPtr	plan;
 	Portal		portal;

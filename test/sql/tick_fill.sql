@@ -243,6 +243,79 @@ RESET ROLE;
 SELECT table_name, row_key, event FROM fi_timer WHERE table_name ~ 'fi_parts';
 DROP TABLE fi_parts;
 
+-- what a state is decides what time takes out of it, too: final, frozen, re-entered
+SET ROLE regress_idem_fill_owner;
+SELECT idem_define('fi4', $$stateDiagram-v2
+	[*] --> a
+	a --> f : go
+	a --> a : beat after 1 hour
+	z --> f : go
+	[*] --> z
+	z --> a : back after 2 hours
+	[any] --> x : purge after 1 day
+	x --> [*]
+	f --> [*]
+	note right of z : frozen
+$$);
+CREATE TABLE fi_kind (id int PRIMARY KEY, state text);
+SELECT idem_attach('fi4', 'fi_kind', 'state', history => true);
+INSERT INTO fi_kind VALUES (1, 'a'), (2, 'a'), (3, 'z');
+UPDATE fi_kind SET state = 'f' WHERE id = 2;
+RESET ROLE;
+SELECT row_key, state, event, after FROM fi_timer WHERE table_name = 'fi_kind';
+SET ROLE regress_idem_fill_owner;
+SELECT idem_define('fi4', $$stateDiagram-v2
+	[*] --> a
+	a --> f : go
+	a --> a : beat after 1 hour
+	z --> f : go
+	[*] --> z
+	z --> a : back after 2 hours
+	[any] --> x : purge after 1 day
+	x --> [*]
+	note right of a : reenter
+$$);
+RESET ROLE;
+SELECT * FROM idem_tick();
+SELECT row_key, state, event, after FROM fi_timer WHERE table_name = 'fi_kind';
+-- what leaves fewer timers wants no look
+DELETE FROM idem.timer WHERE machine = 'fi4';
+SET ROLE regress_idem_fill_owner;
+SELECT idem_define('fi4', $$stateDiagram-v2
+	[*] --> a
+	a --> f : go
+	z --> f : go
+	[*] --> z
+	z --> a : back after 2 hours
+	[any] --> x : purge after 1 day
+	x --> [*]
+	f --> [*]
+	note right of z : frozen
+$$);
+RESET ROLE;
+SELECT row_key, state, event, after FROM fi_timer WHERE table_name = 'fi_kind';
+-- by hand
+SET ROLE regress_idem_fill_owner;
+UPDATE idem.state SET final = false WHERE machine = 'fi4' AND name = 'f';
+UPDATE idem.state SET frozen = false WHERE machine = 'fi4' AND name = 'z';
+RESET ROLE;
+SELECT * FROM idem_tick();
+SELECT row_key, state, event, after FROM fi_timer WHERE table_name = 'fi_kind';
+DROP TABLE fi_kind;
+
+-- what is no state is left along wildcards, NULL is not
+SET ROLE regress_idem_fill_owner;
+CREATE TABLE fi_strange (id int PRIMARY KEY, state text);
+INSERT INTO fi_strange VALUES (1, 'Old'), (2, NULL), (3, 'a'), (4, 'x');
+SELECT idem_attach('fi4', 'fi_strange', 'state', history => true, accept_existing => true);
+RESET ROLE;
+SELECT * FROM idem_tick();
+SELECT row_key, state, event, after FROM fi_timer WHERE table_name = 'fi_strange';
+SELECT fi_pass('2 days');
+SELECT row_key, event, outcome FROM idem_tick() WHERE table_name = 'public.fi_strange' ORDER BY row_key;
+SELECT * FROM fi_strange ORDER BY id;
+DROP TABLE fi_strange;
+
 DROP VIEW fi_timer;
 DROP FUNCTION fi_pass;
 DROP TABLE fi_none, fi_t, fi_bad, fi_plain, fi_type, fi_p, fi_parent, fi_child;
