@@ -112,6 +112,8 @@ extern void idem_fire_close(IdemFire *fire);
 
 /* fire_key.c */
 extern Jsonb *idem_fire_row_key(const IdemFire *fire, const Datum *values);
+extern text *idem_fire_child_key(const IdemFire *fire, Jsonb *row_key,
+								 text **former_key);
 extern bool idem_fire_recall(IdemFire *fire, text *key, Jsonb *row_key,
 							 IdemFireVerdict *verdict);
 extern void idem_fire_missing(IdemFire *fire, text *key, const Datum *values,

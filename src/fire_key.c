@@ -21,9 +21,11 @@
 #include "utils/fmgrprotos.h"
 #include "utils/json.h"
 #include "utils/lsyscache.h"
+#include "utils/numeric.h"
 #include "utils/rls.h"
 #include "utils/timestamp.h"
 
+#include "current_key.h"
 #include "fingerprint.h"
 #include "fire.h"
 
@@ -88,6 +90,59 @@ idem_fire_row_key(const IdemFire *fire, const Datum *values)
 	int			n = fire_lasting(fire, which);
 
 	return idem_target_print_values(fire->target, values, which, n);
+}
+
+/*
+ * The same whatever scale its numbers are stored with.
+ */
+static Jsonb *
+fire_trim(Jsonb *json)
+{
+	JsonbIterator *it = JsonbIteratorInit(&json->root);
+	JsonbParseState *state = NULL;
+	JsonbValue *made = NULL;
+	JsonbValue	value;
+	JsonbIteratorToken token;
+
+	while ((token = JsonbIteratorNext(&it, &value, false)) != WJB_DONE)
+	{
+		if (token < WJB_BEGIN_ARRAY && value.type == jbvNumeric)
+			value.val.numeric = DatumGetNumeric(DirectFunctionCall1(numeric_trim_scale,
+																	NumericGetDatum(value.val.numeric)));
+		made = pushJsonbValue(&state, token,
+							  token < WJB_BEGIN_ARRAY ? &value : NULL);
+	}
+	return JsonbValueToJsonb(made);
+}
+
+static text *
+fire_child(const IdemFire *fire, const char *printed)
+{
+	return cstring_to_text(idem_child_key(fire->scope.name, fire->key,
+										  printed, strlen(printed)));
+}
+
+/*
+ * A row's own part of a key that was given for many, and as 1.0.0 made it if
+ * that is another one, else NULL.
+ */
+text *
+idem_fire_child_key(const IdemFire *fire, Jsonb *row_key, text **former_key)
+{
+	char	   *printed = JsonbToCString(NULL, &row_key->root, VARSIZE(row_key));
+
+	*former_key = NULL;
+	/* a number with zeros at its end has a point */
+	if (strchr(printed, '.') != NULL)
+	{
+		Jsonb	   *trimmed = fire_trim(row_key);
+		char	   *former = printed;
+
+		printed = JsonbToCString(NULL, &trimmed->root, VARSIZE(trimmed));
+		if (strcmp(former, printed) != 0)
+			*former_key = fire_child(fire, former);
+	}
+	return fire_child(fire, printed);
 }
 
 /*

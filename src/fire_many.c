@@ -24,16 +24,14 @@
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/fmgroids.h"
-#include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/numeric.h"
 #include "utils/plancache.h"
 #include "utils/snapmgr.h"
 #include "utils/varlena.h"
 
-#include "current_key.h"
 #include "errors.h"
 #include "fire.h"
 #include "function.h"
@@ -455,57 +453,20 @@ many_write(Many *many, int *which, int n)
 }
 
 /*
- * The same whatever scale its numbers are stored with.
+ * Where the work for one row is done; what is kept of it is copied.
  */
-static Jsonb *
-many_trim(Jsonb *json)
+static MemoryContext
+many_scratch(void)
 {
-	JsonbIterator *it = JsonbIteratorInit(&json->root);
-	JsonbParseState *state = NULL;
-	JsonbValue *made = NULL;
-	JsonbValue	value;
-	JsonbIteratorToken token;
-
-	while ((token = JsonbIteratorNext(&it, &value, false)) != WJB_DONE)
-	{
-		if (token < WJB_BEGIN_ARRAY && value.type == jbvNumeric)
-			value.val.numeric = DatumGetNumeric(DirectFunctionCall1(numeric_trim_scale,
-																	NumericGetDatum(value.val.numeric)));
-		made = pushJsonbValue(&state, token,
-							  token < WJB_BEGIN_ARRAY ? &value : NULL);
-	}
-	return JsonbValueToJsonb(made);
+	return AllocSetContextCreate(CurrentMemoryContext, "idem fire row",
+								 ALLOCSET_SMALL_SIZES);
 }
 
 static text *
-many_child_key(const IdemFire *fire, const char *printed)
+many_keep_key(const text *key)
 {
-	return cstring_to_text(idem_child_key(fire->scope.name, fire->key,
-										  printed, strlen(printed)));
-}
-
-/*
- * The row's own part of the key that was given.
- */
-static void
-many_key(Many *many, ManyRow *row)
-{
-	IdemFire   *fire = &many->fire;
-	Jsonb	   *row_key = row->row.row_key != NULL ? row->row.row_key :
-	idem_fire_row_key(fire, row->values);
-	char	   *printed = JsonbToCString(NULL, &row_key->root, VARSIZE(row_key));
-
-	/* a number with zeros at its end has a point */
-	if (strchr(printed, '.') != NULL)
-	{
-		Jsonb	   *trimmed = many_trim(row_key);
-		char	   *former = printed;
-
-		printed = JsonbToCString(NULL, &trimmed->root, VARSIZE(trimmed));
-		if (strcmp(former, printed) != 0)
-			row->former_key = many_child_key(fire, former);
-	}
-	row->key = many_child_key(fire, printed);
+	return key == NULL ? NULL :
+		(text *) DatumGetPointer(datumCopy(PointerGetDatum(key), false, -1));
 }
 
 static int
@@ -528,13 +489,28 @@ many_order(Many *many)
 {
 	int		   *order = MemoryContextAllocHuge(CurrentMemoryContext,
 											   many->n * sizeof(int));
+	MemoryContext scratch;
 
 	for (int i = 0; i < many->n; i++)
 		order[i] = i;
 	if (many->fire.key == NULL)
 		return order;
+	scratch = many_scratch();
 	for (int i = 0; i < many->n; i++)
-		many_key(many, &many->rows[i]);
+	{
+		ManyRow    *row = &many->rows[i];
+		MemoryContext caller = MemoryContextSwitchTo(scratch);
+
+		row->key = idem_fire_child_key(&many->fire,
+									   row->row.row_key != NULL ? row->row.row_key :
+									   idem_fire_row_key(&many->fire, row->values),
+									   &row->former_key);
+		MemoryContextSwitchTo(caller);
+		row->key = many_keep_key(row->key);
+		row->former_key = many_keep_key(row->former_key);
+		MemoryContextReset(scratch);
+	}
+	MemoryContextDelete(scratch);
 	qsort_arg(order, many->n, sizeof(int), many_compare_keys, many->rows);
 	for (int i = 1; i < many->n; i++)
 	{
@@ -557,6 +533,37 @@ many_order(Many *many)
 }
 
 /*
+ * The verdict of a row that was locked, or is missing; whether it is to be
+ * written.
+ */
+static bool
+many_judge(Many *many, ManyRow *row)
+{
+	IdemFire   *fire = &many->fire;
+	text	   *key = row->key;
+
+	if (row->verdict.outcome == IDEM_FIRE_MISSING)
+	{
+		idem_fire_missing(fire, key, row->values, &row->verdict);
+		if (row->verdict.outcome == IDEM_FIRE_MISSING &&
+			row->former_key != NULL)
+			idem_fire_missing(fire, row->former_key, row->values,
+							  &row->verdict);
+		return false;
+	}
+	if (key != NULL &&
+		(idem_fire_recall(fire, key, row->row.row_key, &row->verdict) ||
+		 (row->former_key != NULL &&
+		  idem_fire_recall(fire, row->former_key, row->row.row_key,
+						   &row->verdict))))
+		return false;
+	idem_fire_judge(fire, &row->row, SnapshotAny, &row->verdict);
+	return row->verdict.outcome == IDEM_FIRE_APPLIED &&
+		(key == NULL ||
+		 idem_fire_spend(fire, key, row->row.row_key, &row->verdict));
+}
+
+/*
  * Judges what was locked, and writes what may move.
  */
 static void
@@ -566,37 +573,22 @@ many_apply(Many *many)
 	int		   *which = palloc(Max(many->n, 1) * sizeof(int));
 	bool	   *done = palloc0(Max(many->n, 1) * sizeof(bool));
 	int		   *order = many_order(many);
+	MemoryContext scratch = many_scratch();
 
 	for (int k = 0; k < many->n; k++)
 	{
-		int			i = order[k];
-		ManyRow    *row = &many->rows[i];
-		text	   *key = row->key;
+		ManyRow    *row = &many->rows[order[k]];
+		IdemFireVerdict *verdict = &row->verdict;
+		MemoryContext caller = MemoryContextSwitchTo(scratch);
 
 		CHECK_FOR_INTERRUPTS();
-		done[i] = true;
-		if (row->verdict.outcome == IDEM_FIRE_MISSING)
-		{
-			idem_fire_missing(fire, key, row->values, &row->verdict);
-			if (row->verdict.outcome == IDEM_FIRE_MISSING &&
-				row->former_key != NULL)
-				idem_fire_missing(fire, row->former_key, row->values,
-								  &row->verdict);
-			continue;
-		}
-		if (key != NULL &&
-			(idem_fire_recall(fire, key, row->row.row_key, &row->verdict) ||
-			 (row->former_key != NULL &&
-			  idem_fire_recall(fire, row->former_key, row->row.row_key,
-							   &row->verdict))))
-			continue;
-		idem_fire_judge(fire, &row->row, SnapshotAny, &row->verdict);
-		if (row->verdict.outcome != IDEM_FIRE_APPLIED ||
-			(key != NULL &&
-			 !idem_fire_spend(fire, key, row->row.row_key, &row->verdict)))
-			continue;
-		done[i] = false;
+		done[order[k]] = !many_judge(many, row);
+		MemoryContextSwitchTo(caller);
+		verdict->from = verdict->from ? pstrdup(verdict->from) : NULL;
+		verdict->to = verdict->to ? pstrdup(verdict->to) : NULL;
+		MemoryContextReset(scratch);
 	}
+	MemoryContextDelete(scratch);
 	for (int i = 0; i < many->n; i++)
 	{
 		int			n = 0;

@@ -76,6 +76,25 @@ foreach my $table (sort keys %fill)
 	cmp_ok($p[-1][1], '<=', $p[3][1] * 1.2, "$table: and in its indexes ($all)");
 }
 
+# What one call of idem_fire_many() needs for each id does not add up.
+$node->safe_psql($db, <<'EOT');
+SELECT idem_define('many', E'stateDiagram-v2\n[*] --> a\na --> b : go');
+CREATE TABLE heap (id int PRIMARY KEY, state text NOT NULL DEFAULT 'a');
+INSERT INTO heap SELECT generate_series(1, 20000);
+SELECT idem_attach('many', 'heap', 'state');
+EOT
+my $pooled = session($node, $db);
+my $peak = sub {
+	my $pid = ask($pooled, 'SELECT pg_backend_pid()');
+	return slurp_file("/proc/$pid/status") =~ /VmHWM:\s+(\d+)/ ? $1 : 0;
+};
+ask($pooled, q{SELECT count(*) FROM idem_fire_many('heap', (SELECT array_agg(id) FROM heap WHERE id <= 1000)::text, 'go', key => 'first')});
+my $before = $peak->();
+is(ask($pooled, q{SELECT count(*) FROM idem_fire_many('heap', (SELECT array_agg(id) FROM heap WHERE id > 1000)::text, 'go', key => 'second') WHERE outcome = 'applied'}),
+	'19000', 'many events under one key');
+cmp_ok($peak->() - $before, '<', 80_000, 'and four kilobytes for each at most');
+$pooled->quit;
+
 # Under an old snapshot, which keeps every version: what completes a claim finds room
 # beside it, and what renews a lease does mostly, so that indexes do not grow.
 my $old = session($node, $db);
