@@ -29,11 +29,7 @@ PG_FUNCTION_INFO_V1(idem_why_not);
 static void
 allowed_open(IdemFire *fire, FunctionCallInfo fcinfo, Datum *id)
 {
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"table_name\" is missing"),
-				 errhidestmt(true)));
+	idem_require_argument(fcinfo, 0, "table_name");
 	fire->target = idem_target_open(PG_GETARG_OID(0), AccessShareLock);
 	idem_target_take_id(fire->target, fcinfo, 1, id);
 }
@@ -185,11 +181,7 @@ idem_why_not(PG_FUNCTION_ARGS)
 	const char *lacking;
 	char	   *answer = NULL;
 
-	if (PG_ARGISNULL(2))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"event\" is missing"),
-				 errhidestmt(true)));
+	idem_require_argument(fcinfo, 2, "event");
 	allowed_open(&fire, fcinfo, id);
 	fire.event = text_to_cstring(PG_GETARG_TEXT_PP(2));
 	SPI_connect();

@@ -483,19 +483,6 @@ attach_take_word(FunctionCallInfo fcinfo, int n, const char *name,
 			 errhidestmt(true)));
 }
 
-/*
- * Refuses NULL for an argument.
- */
-void
-idem_attach_require(FunctionCallInfo fcinfo, int n, const char *name)
-{
-	if (PG_ARGISNULL(n))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"%s\" is missing", name),
-				 errhidestmt(true)));
-}
-
 static bool
 attach_take_bool(FunctionCallInfo fcinfo, int n, bool otherwise)
 {
@@ -517,9 +504,9 @@ idem_attach(PG_FUNCTION_ARGS)
 	Oid			owner;
 	ListCell   *lc;
 
-	idem_attach_require(fcinfo, 0, "machine");
-	idem_attach_require(fcinfo, 1, "table_name");
-	idem_attach_require(fcinfo, 2, "column_name");
+	idem_require_argument(fcinfo, 0, "machine");
+	idem_require_argument(fcinfo, 1, "table_name");
+	idem_require_argument(fcinfo, 2, "column_name");
 	memset(&attachment, 0, sizeof(attachment));
 	attachment.machine = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	attachment.relid = PG_GETARG_OID(1);

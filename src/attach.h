@@ -24,7 +24,5 @@ extern char *idem_attach_table_name(Oid relid);
 extern char *idem_attach_first_tag(const char *column);
 extern void idem_attach_check_owner(Oid relid);
 extern void idem_attach_execute(const char *statement);
-extern void idem_attach_require(FunctionCallInfo fcinfo, int n,
-								const char *name);
 
 #endif							/* IDEM_ATTACH_H */

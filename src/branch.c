@@ -106,10 +106,7 @@ static void
 branch_check_name(text *name, const char *what)
 {
 	if (name == NULL || VARSIZE_ANY_EXHDR(name) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"%s\" is missing", what),
-				 errhidestmt(true)));
+		idem_report_missing(what);
 	if (VARSIZE_ANY_EXHDR(name) > MAX_NAME_LENGTH)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),

@@ -325,11 +325,7 @@ idem_call(PG_FUNCTION_ARGS)
 	text	   *response;
 
 	idem_call_prepare(&call, IDEM_ARG_TEXT(0), IDEM_ARG_TEXT(3));
-	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"function\" is missing"),
-				 errhidestmt(true)));
+	idem_require_argument(fcinfo, 1, "function");
 	call.function = idem_function_acquire(PG_GETARG_OID(1));
 	call.ttl = IDEM_ARG_INTERVAL(4);
 	idem_registry_parse_wait(IDEM_ARG_INTERVAL(5), &call.wait);

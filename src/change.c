@@ -43,15 +43,6 @@ enum
 	OUT_N
 };
 
-static void
-change_missing_argument(const char *name, int sqlstate)
-{
-	ereport(ERROR,
-			(errcode(sqlstate),
-			 errmsg("argument \"%s\" is missing", name),
-			 errhidestmt(true)));
-}
-
 /*
  * A value that is an array or object: as jsonb_to_record() would take it.
  */
@@ -303,10 +294,12 @@ static void
 change_begin(IdemChange *change, FunctionCallInfo fcinfo, const char *verb)
 {
 	memset(change, 0, sizeof(IdemChange));
-	if (PG_ARGISNULL(0))
-		change_missing_argument("table_name", ERRCODE_IDEM_BAD_ARGUMENT);
+	idem_require_argument(fcinfo, 0, "table_name");
 	if (PG_ARGISNULL(2))
-		change_missing_argument("version", ERRCODE_IDEM_VERSION_MISSING);
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_VERSION_MISSING),
+				 errmsg("argument \"version\" is missing"),
+				 errhidestmt(true)));
 	idem_require_writable(verb);
 	change->verb = verb;
 	change->version = PG_GETARG_INT64(2);
@@ -336,8 +329,7 @@ idem_update(PG_FUNCTION_ARGS)
 	Datum		result;
 
 	change_begin(&change, fcinfo, "idem_update()");
-	if (PG_ARGISNULL(3))
-		change_missing_argument("changes", ERRCODE_IDEM_BAD_ARGUMENT);
+	idem_require_argument(fcinfo, 3, "changes");
 	changes = PG_GETARG_JSONB_P(3);
 	if (!JB_ROOT_IS_OBJECT(changes))
 		ereport(ERROR,

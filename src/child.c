@@ -70,10 +70,7 @@ idem_child(PG_FUNCTION_ARGS)
 
 	idem_registry_check_key(key, false);
 	if (name == NULL || VARSIZE_ANY_EXHDR(name) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"name\" is missing"),
-				 errhidestmt(true)));
+		idem_report_missing("name");
 	idem_scope_resolve(IDEM_ARG_TEXT(2), IDEM_SCOPE_USING, &scope);
 	PG_RETURN_TEXT_P(cstring_to_text(idem_child_key(scope.name, key,
 													VARDATA_ANY(name),

@@ -334,11 +334,7 @@ idem_once_many(PG_FUNCTION_ARGS)
 	MemoryContext context;
 	MemoryContext caller;
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"keys\" is missing"),
-				 errhidestmt(true)));
+	idem_require_argument(fcinfo, 0, "keys");
 	once_prepare(IDEM_ARG_TEXT(1), IDEM_ARG_INTERVAL(2), &scope, &request);
 	request.verb = "idem_once_many()";
 

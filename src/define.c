@@ -610,12 +610,8 @@ idem_define(PG_FUNCTION_ARGS)
 	bool		stands;
 	int			rounds = 0;
 
-	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"%s\" is missing",
-						PG_ARGISNULL(0) ? "machine" : "definition"),
-				 errhidestmt(true)));
+	idem_require_argument(fcinfo, 0, "machine");
+	idem_require_argument(fcinfo, 1, "definition");
 	machine = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	idem_machine_check_name("machine", machine);
 	new = idem_definition_parse(machine,

@@ -231,8 +231,8 @@ idem_detach(PG_FUNCTION_ARGS)
 	Relation	rel;
 	ListCell   *lc;
 
-	idem_attach_require(fcinfo, 0, "table_name");
-	idem_attach_require(fcinfo, 1, "column_name");
+	idem_require_argument(fcinfo, 0, "table_name");
+	idem_require_argument(fcinfo, 1, "column_name");
 	relid = PG_GETARG_OID(0);
 	column = pstrdup(NameStr(*PG_GETARG_NAME(1)));
 	idem_require_writable("idem_detach()");

@@ -438,11 +438,7 @@ idem_diagram(PG_FUNCTION_ARGS)
 	StringInfoData out;
 	ListCell   *cell;
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"machine\" is missing"),
-				 errhidestmt(true)));
+	idem_require_argument(fcinfo, 0, "machine");
 	if (!PG_ARGISNULL(1))
 		format = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	if (strcmp(format, "mermaid") != 0 && strcmp(format, "dot") != 0)

@@ -14,6 +14,7 @@
 #ifndef IDEM_ERRORS_H
 #define IDEM_ERRORS_H
 
+#include "fmgr.h"
 #include "nodes/pg_list.h"
 
 /* an argument is missing or out of its range */
@@ -34,6 +35,9 @@
 extern void idem_require_writable(const char *verb);
 
 /* report.c */
+extern void idem_report_missing(const char *argument) pg_attribute_noreturn();
+extern void idem_require_argument(FunctionCallInfo fcinfo, int n,
+								  const char *name);
 extern int	idem_errcolumn(Oid relid, const char *column);
 extern char *idem_names_text(List *names, int most);
 

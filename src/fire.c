@@ -161,10 +161,7 @@ idem_fire_prepare(IdemFire *fire, FunctionCallInfo fcinfo, LOCKMODE lockmode)
 	for (int i = 0; i <= 2; i++)
 	{
 		if (PG_ARGISNULL(i) && i != 1)
-			ereport(ERROR,
-					(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-					 errmsg("argument \"%s\" is missing", names[i]),
-					 errhidestmt(true)));
+			idem_report_missing(names[i]);
 	}
 	fire->event = text_to_cstring(PG_GETARG_TEXT_PP(2));
 	fire->target = idem_target_open(PG_GETARG_OID(0), lockmode);

@@ -141,11 +141,7 @@ many_take_ids(Many *many, FunctionCallInfo fcinfo)
 	bool		byval;
 	char		align;
 
-	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"ids\" is missing"),
-				 errhidestmt(true)));
+	idem_require_argument(fcinfo, 1, "ids");
 	if (type == TEXTOID)
 		array = many_read_ids(PG_GETARG_TEXT_PP(1));
 	else

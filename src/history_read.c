@@ -213,11 +213,7 @@ idem_history(PG_FUNCTION_ARGS)
 	IdemIdentity saved;
 	bool		fits;
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"table_name\" is missing"),
-				 errhidestmt(true)));
+	idem_require_argument(fcinfo, 0, "table_name");
 	target = idem_target_open(PG_GETARG_OID(0), AccessShareLock);
 	idem_target_take_id(target, fcinfo, 1, values);
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);

@@ -91,15 +91,6 @@ lease_check_text(text *value, const char *what)
 				 errhidestmt(true)));
 }
 
-static void
-lease_report_missing(const char *what)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-			 errmsg("argument \"%s\" is missing", what),
-			 errhidestmt(true)));
-}
-
 static text *
 lease_arg_name(FunctionCallInfo fcinfo)
 {
@@ -115,7 +106,7 @@ lease_arg_span(FunctionCallInfo fcinfo)
 	const Interval *span = IDEM_ARG_INTERVAL(1);
 
 	if (span == NULL)
-		lease_report_missing("lease");
+		idem_report_missing("lease");
 	(void) idem_scope_deadline(GetCurrentTimestamp(), span, "lease");
 	return span;
 }
@@ -123,8 +114,7 @@ lease_arg_span(FunctionCallInfo fcinfo)
 static int64
 lease_arg_fence(FunctionCallInfo fcinfo, int n)
 {
-	if (PG_ARGISNULL(n))
-		lease_report_missing("fence");
+	idem_require_argument(fcinfo, n, "fence");
 	return PG_GETARG_INT64(n);
 }
 

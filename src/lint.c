@@ -480,11 +480,7 @@ idem_lint(PG_FUNCTION_ARGS)
 	Lint		lint = {0};
 	ListCell   *cell;
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"machine\" is missing"),
-				 errhidestmt(true)));
+	idem_require_argument(fcinfo, 0, "machine");
 	lint.definition =
 		idem_diagram_machine(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	InitMaterializedSRF(fcinfo, 0);

@@ -45,15 +45,6 @@ PG_FUNCTION_INFO_V1(idem_detach_once);
 /* holds off whoever writes, and whoever attaches */
 #define ATTACH_LOCK			ShareRowExclusiveLock
 
-static void
-attach_report_missing(const char *argument)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-			 errmsg("argument \"%s\" is missing", argument),
-			 errhidestmt(true)));
-}
-
 /*
  * Opens and locks the table; an error if it is not one, or not the caller's.
  */
@@ -131,7 +122,7 @@ attach_when_clause(Relation rel, ArrayType *columns)
 	deconstruct_array(columns, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR,
 					  &names, &nulls, &n);
 	if (n == 0)
-		attach_report_missing("columns");
+		idem_report_missing("columns");
 
 	initStringInfo(&clause);
 	for (int i = 0; i < n; i++)
@@ -140,7 +131,7 @@ attach_when_clause(Relation rel, ArrayType *columns)
 		AttrNumber	attnum;
 
 		if (name == NULL)
-			attach_report_missing("columns");
+			idem_report_missing("columns");
 		for (int j = 0; j < i; j++)
 		{
 			if (strcmp(name, NameStr(*DatumGetName(names[j]))) == 0)
@@ -344,10 +335,8 @@ idem_attach_once(PG_FUNCTION_ARGS)
 	char	   *counted;
 	int64		former_keys = 0;
 
-	if (PG_ARGISNULL(0))
-		attach_report_missing("table_name");
-	if (PG_ARGISNULL(1))
-		attach_report_missing("columns");
+	idem_require_argument(fcinfo, 0, "table_name");
+	idem_require_argument(fcinfo, 1, "columns");
 	idem_require_writable("idem_attach_once()");
 
 	relid = PG_GETARG_OID(0);
@@ -413,8 +402,7 @@ idem_detach_once(PG_FUNCTION_ARGS)
 	ListCell   *lc;
 	TriggerDesc *triggers;
 
-	if (PG_ARGISNULL(0))
-		attach_report_missing("table_name");
+	idem_require_argument(fcinfo, 0, "table_name");
 	idem_require_writable("idem_detach_once()");
 
 	rel = attach_open(PG_GETARG_OID(0));

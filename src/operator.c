@@ -313,11 +313,7 @@ idem_import_many(PG_FUNCTION_ARGS)
 	MemoryContext context;
 	MemoryContext caller;
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"keys\" is missing"),
-				 errhidestmt(true)));
+	idem_require_argument(fcinfo, 0, "keys");
 	import_prepare(fcinfo, &import);
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false,
 					  TYPALIGN_INT, &keys, &key_nulls, &nkeys);

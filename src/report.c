@@ -11,6 +11,26 @@
 #include "errors.h"
 
 /*
+ * An argument that is NULL, or not there.
+ */
+void
+idem_report_missing(const char *argument)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
+			 errmsg("argument \"%s\" is missing", argument),
+			 errhidestmt(true)));
+	pg_unreachable();
+}
+
+void
+idem_require_argument(FunctionCallInfo fcinfo, int n, const char *name)
+{
+	if (PG_ARGISNULL(n))
+		idem_report_missing(name);
+}
+
+/*
  * Puts a table, and a column if it is not NULL, into an error's fields.
  */
 int

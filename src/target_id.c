@@ -323,11 +323,7 @@ idem_target_take_id(const IdemTarget *target, FunctionCallInfo fcinfo,
 {
 	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, argno);
 
-	if (PG_ARGISNULL(argno))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"id\" is missing"),
-				 errhidestmt(true)));
+	idem_require_argument(fcinfo, argno, "id");
 	if (!OidIsValid(type))
 		elog(ERROR, "could not determine the type of argument \"id\"");
 	idem_target_convert(target, PG_GETARG_DATUM(argno), type, values);

@@ -125,10 +125,7 @@ static void
 token_check_length(text *value, int max, const char *what)
 {
 	if (value == NULL || VARSIZE_ANY_EXHDR(value) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"%s\" is missing", what),
-				 errhidestmt(true)));
+		idem_report_missing(what);
 	if (VARSIZE_ANY_EXHDR(value) > max)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
@@ -400,10 +397,7 @@ token_get_hash(FunctionCallInfo fcinfo)
 	text	   *token = IDEM_ARG_TEXT(0);
 
 	if (token == NULL || VARSIZE_ANY_EXHDR(token) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"token\" is missing"),
-				 errhidestmt(true)));
+		idem_report_missing("token");
 	if (VARSIZE_ANY_EXHDR(token) != IDEM_DIGEST_PRINT_LEN)
 		return NULL;
 	return token_hash(VARDATA_ANY(token));
@@ -528,11 +522,7 @@ idem_token_issue(PG_FUNCTION_ARGS)
 
 	idem_require_writable("idem_token_issue()");
 	token_get_binding(fcinfo, 0, &binding);
-	if (PG_ARGISNULL(3))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"ttl\" is missing"),
-				 errhidestmt(true)));
+	idem_require_argument(fcinfo, 3, "ttl");
 	if (replace && binding.subject == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),

@@ -456,11 +456,7 @@ twin_prepare_call(FunctionCallInfo fcinfo, IdemCall *call)
 {
 	idem_call_prepare(call, PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1),
 					  NULL);
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"function\" is missing"),
-				 errhidestmt(true)));
+	idem_require_argument(fcinfo, 0, "function");
 	call->function = idem_function_acquire_named(PG_GETARG_TEXT_PP(0));
 }
 

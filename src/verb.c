@@ -187,10 +187,7 @@ idem_step(PG_FUNCTION_ARGS)
 	};
 
 	if (act.step == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"step\" is missing"),
-				 errhidestmt(true)));
+		idem_report_missing("step");
 	verb_take_fence(fcinfo, 4, &values, &act);
 	(void) idem_act_apply(&act);
 	PG_RETURN_BOOL(true);

@@ -129,11 +129,7 @@ idem_verify(PG_FUNCTION_ARGS)
 	IdemTable  *table;
 	char		relkind;
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"table_name\" is missing"),
-				 errhidestmt(true)));
+	idem_require_argument(fcinfo, 0, "table_name");
 	relkind = get_rel_relkind(PG_GETARG_OID(0));
 	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE)
 		ereport(ERROR,

@@ -37,15 +37,6 @@ PG_FUNCTION_INFO_V1(idem_detach_version);
 
 #define TRIGGER_NAME	"~idem_version"
 
-static void
-version_missing_argument(const char *name)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-			 errmsg("argument \"%s\" is missing", name),
-			 errhidestmt(true)));
-}
-
 /*
  * Locks a table that the caller owns.
  */
@@ -306,10 +297,8 @@ idem_attach_version(PG_FUNCTION_ARGS)
 	Oid			schema = get_func_namespace(fcinfo->flinfo->fn_oid);
 	ArrayType  *ignore = PG_ARGISNULL(5) ? NULL : PG_GETARG_ARRAYTYPE_P(5);
 
-	if (PG_ARGISNULL(0))
-		version_missing_argument("table_name");
-	if (PG_ARGISNULL(1))
-		version_missing_argument("column_name");
+	idem_require_argument(fcinfo, 0, "table_name");
+	idem_require_argument(fcinfo, 1, "column_name");
 	if (strcmp(mode, "read") != 0 && strcmp(mode, "next") != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
@@ -358,8 +347,7 @@ idem_detach_version(PG_FUNCTION_ARGS)
 	IdemVersion version;
 	const char *statement;
 
-	if (PG_ARGISNULL(0))
-		version_missing_argument("table_name");
+	idem_require_argument(fcinfo, 0, "table_name");
 	idem_require_writable("idem_detach_version()");
 
 	rel = version_open_table(PG_GETARG_OID(0));

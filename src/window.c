@@ -387,16 +387,10 @@ static void
 window_check_arguments(const Interval *span, bool has_max, int max)
 {
 	if (span == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"span\" is missing"),
-				 errhidestmt(true)));
+		idem_report_missing("span");
 	(void) idem_scope_deadline(GetCurrentTimestamp(), span, "span");
 	if (!has_max)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"max\" is missing"),
-				 errhidestmt(true)));
+		idem_report_missing("max");
 	if (max < 1 || max > MAX_HITS)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),

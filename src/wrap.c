@@ -360,11 +360,7 @@ idem_wrap(PG_FUNCTION_ARGS)
 	Datum		twin;
 	HeapTuple	proc;
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-				 errmsg("argument \"function\" is missing"),
-				 errhidestmt(true)));
+	idem_require_argument(fcinfo, 0, "function");
 	idem_require_writable("idem_wrap()");
 	function = idem_function_acquire(PG_GETARG_OID(0));
 	if (function->nargs > FUNC_MAX_ARGS - 3)
