@@ -119,21 +119,13 @@ idem_attach_execute(const char *statement)
 static Oid
 attach_lock_machine(const char *machine)
 {
-	static const char statement[] =
-	"SELECT owner FROM idem.machine WHERE name OPERATOR(pg_catalog.=) $1 FOR SHARE";
-	Oid			types[] = {TEXTOID};
-	Datum		values[] = {CStringGetTextDatum(machine)};
-	IdemIdentity saved;
-	SPIPlanPtr	plan;
+	static struct IdemOwnStatement statement = {
+		"SELECT owner FROM idem.machine WHERE name OPERATOR(pg_catalog.=) $1 FOR SHARE",
+		IDEM_OWN_WRITE, 1, {TEXTOID}, NULL
+	};
+	Datum		name = CStringGetTextDatum(machine);
 
-	idem_catalog_become(idem_catalog_owner(IDEM_REL_MACHINE), &saved);
-	plan = SPI_prepare(statement, 1, types);
-	if (plan == NULL ||
-		SPI_execute_snapshot(plan, values, NULL, GetLatestSnapshot(),
-							 InvalidSnapshot, false, false, 0) < 0)
-		elog(ERROR, "could not execute: %s", statement);
-	idem_catalog_restore(&saved);
-	return SPI_processed == 0 ? InvalidOid :
+	return idem_own_run(&statement, IDEM_REL_MACHINE, &name) == 0 ? InvalidOid :
 		get_role_oid(idem_own_text(SPI_tuptable->vals[0],
 								   SPI_tuptable->tupdesc, 1), true);
 }

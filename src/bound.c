@@ -85,28 +85,18 @@ idem_bound_name(Oid relid)
 List *
 idem_bound_tables(const char *machine)
 {
-	static SPIPlanPtr plan = NULL;
+	static struct IdemOwnStatement statement = {
+		"SELECT table_name::pg_catalog.oid, column_name FROM idem.binding"
+		" WHERE machine OPERATOR(pg_catalog.=) $1 ORDER BY 1, 2",
+		IDEM_OWN_READ, 1, {TEXTOID}, NULL
+	};
 	MemoryContext caller = CurrentMemoryContext;
-	const Oid	types[] = {TEXTOID};
-	Datum		values[1];
+	Datum		machine_name = CStringGetTextDatum(machine);
 	List	   *tables = NIL;
-	IdemIdentity saved;
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	values[0] = CStringGetTextDatum(machine);
-	idem_catalog_become(idem_catalog_owner(IDEM_REL_MACHINE), &saved);
-	if (plan == NULL)
-		plan = idem_sql_keep_plan("SELECT table_name::pg_catalog.oid, column_name"
-								  " FROM idem.binding"
-								  " WHERE machine OPERATOR(pg_catalog.=) $1"
-								  " ORDER BY 1, 2",
-								  1, types);
-	if (SPI_execute_snapshot(plan, values, NULL, GetLatestSnapshot(),
-							 InvalidSnapshot, true, false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read the bindings of a machine");
-	idem_catalog_restore(&saved);
-
+	(void) idem_own_run(&statement, IDEM_REL_MACHINE, &machine_name);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		HeapTuple	tuple = SPI_tuptable->vals[i];

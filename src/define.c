@@ -59,61 +59,55 @@ typedef enum DefineStatement
 	DEFINE_INSERT_TRANSITION
 } DefineStatement;
 
-static const struct
-{
-	const char *text;
-	bool		read_only;
-	int			nparams;
-	Oid			types[MAX_PARAMS];
-}			statements[] = {
+static struct IdemOwnStatement statements[] = {
 
 	[DEFINE_READ_MACHINE] = {
 		"SELECT owner FROM idem.machine WHERE name OPERATOR(pg_catalog.=) $1",
-		true, 1, {TEXTOID}
+		IDEM_OWN_READ, 1, {TEXTOID}, NULL
 	},
 	[DEFINE_READ_STATES] = {
 		"SELECT name, initial, final, frozen, self FROM idem.state"
 		" WHERE machine OPERATOR(pg_catalog.=) $1 ORDER BY name",
-		true, 1, {TEXTOID}
+		IDEM_OWN_READ, 1, {TEXTOID}, NULL
 	},
 	[DEFINE_READ_TRANSITIONS] = {
 		"SELECT event, from_state, to_state, priority, guard, roles, after"
 		" FROM idem.transition"
 		" WHERE machine OPERATOR(pg_catalog.=) $1"
 		" ORDER BY priority, event, from_state OPERATOR(pg_catalog.=) '*', from_state",
-		true, 1, {TEXTOID}
+		IDEM_OWN_READ, 1, {TEXTOID}, NULL
 	},
 	[DEFINE_CREATE] = {
 		"INSERT INTO idem.machine (name, owner) VALUES ($1, $2)"
 		" ON CONFLICT DO NOTHING",
-		false, 2, {TEXTOID, NAMEOID}
+		IDEM_OWN_WRITE, 2, {TEXTOID, NAMEOID}, NULL
 	},
 	[DEFINE_CLEAR] = {
 		"DELETE FROM idem.transition WHERE machine OPERATOR(pg_catalog.=) $1",
-		false, 1, {TEXTOID}
+		IDEM_OWN_WRITE, 1, {TEXTOID}, NULL
 	},
 	[DEFINE_INSERT_STATE] = {
 		"INSERT INTO idem.state (machine, name, initial, final, frozen, self)"
 		" VALUES ($1, $2, $3, $4, $5, $6)",
-		false, 6, {TEXTOID, TEXTOID, BOOLOID, BOOLOID, BOOLOID, TEXTOID}
+		IDEM_OWN_WRITE, 6, {TEXTOID, TEXTOID, BOOLOID, BOOLOID, BOOLOID, TEXTOID}, NULL
 	},
 	[DEFINE_UPDATE_STATE] = {
 		"UPDATE idem.state SET initial = $3, final = $4, frozen = $5, self = $6"
 		" WHERE machine OPERATOR(pg_catalog.=) $1"
 		" AND name OPERATOR(pg_catalog.=) $2",
-		false, 6, {TEXTOID, TEXTOID, BOOLOID, BOOLOID, BOOLOID, TEXTOID}
+		IDEM_OWN_WRITE, 6, {TEXTOID, TEXTOID, BOOLOID, BOOLOID, BOOLOID, TEXTOID}, NULL
 	},
 	[DEFINE_DELETE_STATE] = {
 		"DELETE FROM idem.state WHERE machine OPERATOR(pg_catalog.=) $1"
 		" AND name OPERATOR(pg_catalog.=) $2",
-		false, 2, {TEXTOID, TEXTOID}
+		IDEM_OWN_WRITE, 2, {TEXTOID, TEXTOID}, NULL
 	},
 	[DEFINE_INSERT_TRANSITION] = {
 		"INSERT INTO idem.transition (machine, event, from_state, to_state,"
 		" priority, guard, roles, after)"
 		" VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-		false, 8, {TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTOID,
-		NAMEARRAYOID, INTERVALOID}
+		IDEM_OWN_WRITE, 8, {TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTOID,
+		NAMEARRAYOID, INTERVALOID}, NULL
 	}
 };
 
@@ -124,28 +118,12 @@ static uint64
 define_run_at(DefineStatement which, Datum *values, const bool *nulls,
 			  Snapshot snapshot)
 {
-	static SPIPlanPtr plans[lengthof(statements)];
 	char		flags[MAX_PARAMS];
-	IdemIdentity saved;
-	int			nparams = statements[which].nparams;
-	int			result;
-	uint64		processed;
 
-	for (int i = 0; i < nparams; i++)
+	for (int i = 0; i < statements[which].nparams; i++)
 		flags[i] = nulls != NULL && nulls[i] ? 'n' : ' ';
-	idem_catalog_become(idem_catalog_owner(IDEM_REL_MACHINE), &saved);
-	if (plans[which] == NULL)
-		plans[which] = idem_sql_keep_plan(statements[which].text, nparams,
-										  statements[which].types);
-	result = SPI_execute_snapshot(plans[which], values, flags,
-								  snapshot, InvalidSnapshot,
-								  statements[which].read_only, true, 0);
-	if (result < 0)
-		elog(ERROR, "SPI_execute_snapshot failed: %s",
-			 SPI_result_code_string(result));
-	processed = SPI_processed;
-	idem_catalog_restore(&saved);
-	return processed;
+	return idem_own_run_at(&statements[which], IDEM_REL_MACHINE, values, flags,
+						   snapshot);
 }
 
 /* by the latest one */

@@ -384,28 +384,19 @@ diagram_dot(StringInfo out, const IdemDefinition *definition,
 static List *
 count_edges(const char *machine)
 {
-	static SPIPlanPtr plan = NULL;
-	const Oid	types[] = {TEXTOID};
+	static struct IdemOwnStatement statement = {
+		"SELECT event, from_state, to_state, pg_catalog.count(*)"
+		" FROM idem.history WHERE machine OPERATOR(pg_catalog.=) $1"
+		" AND from_state IS NOT NULL AND event IS NOT NULL GROUP BY 1, 2, 3",
+		IDEM_OWN_READ, 1, {TEXTOID}, NULL
+	};
 	MemoryContext caller = CurrentMemoryContext;
-	Datum		values[1];
-	IdemIdentity saved;
+	Datum		machine_name = CStringGetTextDatum(machine);
 	List	   *edges = NIL;
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	values[0] = CStringGetTextDatum(machine);
-	idem_catalog_become(idem_catalog_owner(IDEM_REL_MACHINE), &saved);
-	if (plan == NULL)
-		plan = idem_sql_keep_plan("SELECT event, from_state, to_state, pg_catalog.count(*)"
-								  " FROM idem.history"
-								  " WHERE machine OPERATOR(pg_catalog.=) $1"
-								  " AND from_state IS NOT NULL AND event IS NOT NULL"
-								  " GROUP BY 1, 2, 3",
-								  1, types);
-	if (SPI_execute_snapshot(plan, values, NULL, GetLatestSnapshot(),
-							 InvalidSnapshot, true, false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read the history of a machine");
-	idem_catalog_restore(&saved);
+	(void) idem_own_run(&statement, IDEM_REL_MACHINE, &machine_name);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		HeapTuple	tuple = SPI_tuptable->vals[i];

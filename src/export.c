@@ -17,6 +17,7 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 
@@ -36,41 +37,47 @@ typedef enum ExportStatement
 	EXPORT_ROWS
 } ExportStatement;
 
-static const char *const statements[] = {
+static struct IdemOwnStatement statements[] = {
 
-	[EXPORT_SCOPES] =
-	"SELECT pg_catalog.format('INSERT INTO idem.scope (name, hold, lease, ttl,"
-	" no_expiry, max_response, max_attempts, roles, keep_failures)"
-	" VALUES (%L, %L, %L, %L, %L, %L, %L, %L, %L)"
-	" ON CONFLICT (name) DO UPDATE SET hold = EXCLUDED.hold,"
-	" lease = EXCLUDED.lease, ttl = EXCLUDED.ttl,"
-	" no_expiry = EXCLUDED.no_expiry, max_response = EXCLUDED.max_response,"
-	" max_attempts = EXCLUDED.max_attempts, roles = EXCLUDED.roles,"
-	" keep_failures = EXCLUDED.keep_failures;',"
-	" name, hold, lease, ttl, no_expiry, max_response, max_attempts, roles,"
-	" keep_failures) FROM idem.scope ORDER BY name",
-	[EXPORT_MACHINES] =
-	"SELECT name FROM idem.machine ORDER BY name",
-	[EXPORT_ROWS] =
-	"SELECT line FROM ("
-	"SELECT 1, pg_catalog.format('INSERT INTO idem.machine (name) VALUES (%L)"
-	" ON CONFLICT DO NOTHING;', $1)"
-	" UNION ALL "
-	"SELECT 2, pg_catalog.format('DELETE FROM idem.transition WHERE machine = %L;', $1)"
-	" UNION ALL "
-	"SELECT 3, pg_catalog.format('INSERT INTO idem.state (machine, name,"
-	" initial, final, frozen, self) VALUES (%L, %L, %L, %L, %L, %L)"
-	" ON CONFLICT (machine, name) DO UPDATE SET initial = EXCLUDED.initial,"
-	" final = EXCLUDED.final, frozen = EXCLUDED.frozen, self = EXCLUDED.self;',"
-	" machine, name, initial, final, frozen, self)"
-	" FROM idem.state WHERE machine OPERATOR(pg_catalog.=) $1"
-	" UNION ALL "
-	"SELECT 4, pg_catalog.format('INSERT INTO idem.transition (machine, event,"
-	" from_state, to_state, priority, guard, roles, after)"
-	" VALUES (%L, %L, %L, %L, %L, %L, %L, %L);',"
-	" machine, event, from_state, to_state, priority, guard, roles, after)"
-	" FROM idem.transition WHERE machine OPERATOR(pg_catalog.=) $1"
-	") AS lines (part, line) ORDER BY part, line COLLATE pg_catalog.\"C\""
+	[EXPORT_SCOPES] = {
+		"SELECT pg_catalog.format('INSERT INTO idem.scope (name, hold, lease, ttl,"
+		" no_expiry, max_response, max_attempts, roles, keep_failures)"
+		" VALUES (%L, %L, %L, %L, %L, %L, %L, %L, %L)"
+		" ON CONFLICT (name) DO UPDATE SET hold = EXCLUDED.hold,"
+		" lease = EXCLUDED.lease, ttl = EXCLUDED.ttl,"
+		" no_expiry = EXCLUDED.no_expiry, max_response = EXCLUDED.max_response,"
+		" max_attempts = EXCLUDED.max_attempts, roles = EXCLUDED.roles,"
+		" keep_failures = EXCLUDED.keep_failures;',"
+		" name, hold, lease, ttl, no_expiry, max_response, max_attempts, roles,"
+		" keep_failures) FROM idem.scope ORDER BY name",
+		IDEM_OWN_READ, 0, {InvalidOid}, NULL
+	},
+	[EXPORT_MACHINES] = {
+		"SELECT name FROM idem.machine ORDER BY name",
+		IDEM_OWN_READ, 0, {InvalidOid}, NULL
+	},
+	[EXPORT_ROWS] = {
+		"SELECT line FROM ("
+		"SELECT 1, pg_catalog.format('INSERT INTO idem.machine (name) VALUES (%L)"
+		" ON CONFLICT DO NOTHING;', $1)"
+		" UNION ALL "
+		"SELECT 2, pg_catalog.format('DELETE FROM idem.transition WHERE machine = %L;', $1)"
+		" UNION ALL "
+		"SELECT 3, pg_catalog.format('INSERT INTO idem.state (machine, name,"
+		" initial, final, frozen, self) VALUES (%L, %L, %L, %L, %L, %L)"
+		" ON CONFLICT (machine, name) DO UPDATE SET initial = EXCLUDED.initial,"
+		" final = EXCLUDED.final, frozen = EXCLUDED.frozen, self = EXCLUDED.self;',"
+		" machine, name, initial, final, frozen, self)"
+		" FROM idem.state WHERE machine OPERATOR(pg_catalog.=) $1"
+		" UNION ALL "
+		"SELECT 4, pg_catalog.format('INSERT INTO idem.transition (machine, event,"
+		" from_state, to_state, priority, guard, roles, after)"
+		" VALUES (%L, %L, %L, %L, %L, %L, %L, %L);',"
+		" machine, event, from_state, to_state, priority, guard, roles, after)"
+		" FROM idem.transition WHERE machine OPERATOR(pg_catalog.=) $1"
+		") AS lines (part, line) ORDER BY part, line COLLATE pg_catalog.\"C\"",
+		IDEM_OWN_READ, 1, {TEXTOID}, NULL
+	}
 };
 
 /*
@@ -79,23 +86,14 @@ static const char *const statements[] = {
 static uint64
 export_run(ExportStatement which, const char *machine)
 {
-	static SPIPlanPtr plans[lengthof(statements)];
-	const Oid	types[] = {TEXTOID};
-	Datum		values[1] = {0};
-	IdemIdentity saved;
-	int			nparams = which == EXPORT_ROWS ? 1 : 0;
+	Datum		value = machine != NULL ? CStringGetTextDatum(machine) : (Datum) 0;
+	int			guc_level = NewGUCNestLevel();
+	uint64		rows;
 
-	if (nparams > 0)
-		values[0] = CStringGetTextDatum(machine);
-	idem_catalog_become(idem_catalog_owner(IDEM_REL_MACHINE), &saved);
 	idem_guc_set("intervalstyle", "postgres");
-	if (plans[which] == NULL)
-		plans[which] = idem_sql_keep_plan(statements[which], nparams, types);
-	if (SPI_execute_snapshot(plans[which], values, NULL, GetLatestSnapshot(),
-							 InvalidSnapshot, true, false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read what is to be exported");
-	idem_catalog_restore(&saved);
-	return SPI_processed;
+	rows = idem_own_run(&statements[which], IDEM_REL_MACHINE, &value);
+	AtEOXact_GUC(true, guc_level);
+	return rows;
 }
 
 static void

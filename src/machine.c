@@ -70,36 +70,32 @@ typedef enum MachineStatement
 	MACHINE_RENAME_STATES
 } MachineStatement;
 
-static const struct
-{
-	const char *text;
-	int			nparams;
-}			statements[] = {
+static struct IdemOwnStatement statements[] = {
 
 	[MACHINE_LOCK] = {
 		"SELECT owner FROM idem.machine"
 		" WHERE name OPERATOR(pg_catalog.=) $1 FOR NO KEY UPDATE",
-		1
+		IDEM_OWN_WRITE, 1, {TEXTOID}, NULL
 	},
 	[MACHINE_STATE] = {
 		"SELECT final FROM idem.state"
 		" WHERE machine OPERATOR(pg_catalog.=) $1"
 		" AND name OPERATOR(pg_catalog.=) $2",
-		2
+		IDEM_OWN_WRITE, 2, {TEXTOID, TEXTOID}, NULL
 	},
 	[MACHINE_LEAVING] = {
 		"SELECT event FROM idem.transition"
 		" WHERE machine OPERATOR(pg_catalog.=) $1"
 		" AND from_state OPERATOR(pg_catalog.=) $2"
 		" ORDER BY priority, event LIMIT 1",
-		2
+		IDEM_OWN_WRITE, 2, {TEXTOID, TEXTOID}, NULL
 	},
 	[MACHINE_DELETE_RULES] = {
 		"DELETE FROM idem.transition"
 		" WHERE machine OPERATOR(pg_catalog.=) $1"
 		" AND (from_state OPERATOR(pg_catalog.=) $2"
 		" OR to_state OPERATOR(pg_catalog.=) $2)",
-		2
+		IDEM_OWN_WRITE, 2, {TEXTOID, TEXTOID}, NULL
 	},
 	[MACHINE_RENAME_RULES] = {
 		"UPDATE idem.transition SET"
@@ -110,25 +106,25 @@ static const struct
 		" WHERE machine OPERATOR(pg_catalog.=) $1"
 		" AND (from_state OPERATOR(pg_catalog.=) $2"
 		" OR to_state OPERATOR(pg_catalog.=) $2)",
-		3
+		IDEM_OWN_WRITE, 3, {TEXTOID, TEXTOID, TEXTOID}, NULL
 	},
 	[MACHINE_EMPTY] = {
 		"DELETE FROM idem.transition WHERE machine OPERATOR(pg_catalog.=) $1",
-		1
+		IDEM_OWN_WRITE, 1, {TEXTOID}, NULL
 	},
 	[MACHINE_DELETE_STATES] = {
 		"DELETE FROM idem.state WHERE machine OPERATOR(pg_catalog.=) $1",
-		1
+		IDEM_OWN_WRITE, 1, {TEXTOID}, NULL
 	},
 	[MACHINE_RENAME] = {
 		"UPDATE idem.transition SET machine = $2"
 		" WHERE machine OPERATOR(pg_catalog.=) $1",
-		2
+		IDEM_OWN_WRITE, 2, {TEXTOID, TEXTOID}, NULL
 	},
 	[MACHINE_RENAME_STATES] = {
 		"UPDATE idem.state SET machine = $2"
 		" WHERE machine OPERATOR(pg_catalog.=) $1",
-		2
+		IDEM_OWN_WRITE, 2, {TEXTOID, TEXTOID}, NULL
 	}
 };
 
@@ -165,31 +161,12 @@ static uint64
 machine_run(MachineStatement which, const char *machine, const char *state,
 			const char *other)
 {
-	static SPIPlanPtr plans[lengthof(statements)];
-	const Oid	types[] = {TEXTOID, TEXTOID, TEXTOID};
 	const char *args[] = {machine, state, other};
 	Datum		values[3] = {0};
-	IdemIdentity saved;
-	int			nparams = statements[which].nparams;
-	int			result;
-	uint64		processed;
 
-	for (int i = 0; i < nparams; i++)
+	for (int i = 0; i < statements[which].nparams; i++)
 		values[i] = CStringGetTextDatum(args[i]);
-
-	idem_catalog_become(idem_catalog_owner(IDEM_REL_MACHINE), &saved);
-	if (plans[which] == NULL)
-		plans[which] = idem_sql_keep_plan(statements[which].text, nparams,
-										  types);
-	result = SPI_execute_snapshot(plans[which], values, NULL,
-								  GetLatestSnapshot(), InvalidSnapshot,
-								  false, true, 0);
-	if (result < 0)
-		elog(ERROR, "SPI_execute_snapshot failed: %s",
-			 SPI_result_code_string(result));
-	processed = SPI_processed;
-	idem_catalog_restore(&saved);
-	return processed;
+	return idem_own_run(&statements[which], IDEM_REL_MACHINE, values);
 }
 
 /*

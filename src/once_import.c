@@ -29,6 +29,7 @@
 #include "compat.h"
 #include "errors.h"
 #include "once.h"
+#include "own.h"
 
 /*
  * Puts the keys of a table's rows into the sort.
@@ -70,29 +71,22 @@ import_collect_keys(Relation rel, Tuplesortstate *sort)
 int64
 idem_once_count_keys(text *scope)
 {
-	static SPIPlanPtr plan = NULL;
-	const Oid	types[] = {TEXTOID};
+	static struct IdemOwnStatement statement = {
+		"SELECT pg_catalog.count(*) FROM idem.key"
+		" WHERE scope OPERATOR(pg_catalog.=) $1"
+		" AND (expires_at IS NULL OR expires_at OPERATOR(pg_catalog.>)"
+		" pg_catalog.clock_timestamp())",
+		IDEM_OWN_READ, 1, {TEXTOID}, NULL
+	};
 	Datum		value = PointerGetDatum(scope);
-	IdemIdentity caller;
 	bool		isnull;
 	int64		n;
 
-	idem_catalog_become(idem_catalog_owner(IDEM_REL_KEY), &caller);
 	SPI_connect();
-	if (plan == NULL)
-		plan = idem_sql_keep_plan("SELECT pg_catalog.count(*) FROM idem.key"
-								  " WHERE scope OPERATOR(pg_catalog.=) $1"
-								  " AND (expires_at IS NULL"
-								  " OR expires_at OPERATOR(pg_catalog.>)"
-								  " pg_catalog.clock_timestamp())",
-								  1, types);
-	if (SPI_execute_snapshot(plan, &value, NULL, GetLatestSnapshot(),
-							 InvalidSnapshot, true, false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not count the keys of a scope");
+	(void) idem_own_run(&statement, IDEM_REL_KEY, &value);
 	n = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
 									SPI_tuptable->tupdesc, 1, &isnull));
 	SPI_finish();
-	idem_catalog_restore(&caller);
 	return n;
 }
 

@@ -1,6 +1,6 @@
 /*
  * own.c
- *	  What is read of idem's own tables, whose owner may have altered them.
+ *	  What is done with idem's own tables, whose owner may have altered them.
  *
  * They belong to the role that installed the extension, which need not be a
  * superuser.  A value of another type would be taken for a pointer, and a NULL
@@ -18,8 +18,10 @@
 #include "catalog/pg_index.h"
 #include "executor/spi.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 #include "own.h"
+#include "store.h"
 
 /*
  * An error unless a table is a plain one, and its first columns have these types.
@@ -43,6 +45,49 @@ idem_own_require(Relation rel, const Oid *types, int ncolumns)
 				 errhint("Take back what was changed on the table."),
 				 errtable(rel),
 				 errhidestmt(true)));
+}
+
+/*
+ * Runs a statement as the owner of a relation of idem's, by a snapshot, while
+ * connected to SPI; its rows are in SPI_tuptable.  How many.
+ */
+uint64
+idem_own_run_at(IdemOwnStatement * statement, IdemRelation whose,
+				const Datum *values, const char *nulls, Snapshot snapshot)
+{
+	bool		by_index = statement->way == IDEM_OWN_BY_INDEX;
+	IdemIdentity saved;
+	int			rc;
+
+	idem_catalog_become(idem_catalog_owner(whose), &saved);
+	if (statement->plan == NULL)
+		statement->plan = by_index ?
+			idem_sql_keep_generic_plan(statement->text, statement->nparams,
+									   statement->types) :
+			idem_sql_keep_plan(statement->text, statement->nparams,
+							   statement->types);
+	rc = by_index ?
+		idem_sql_execute_by_index(statement->plan, (Datum *) values,
+								  snapshot) :
+		SPI_execute_snapshot(statement->plan, (Datum *) values, nulls,
+							 snapshot, InvalidSnapshot,
+							 statement->way == IDEM_OWN_READ, true, 0);
+	idem_catalog_restore(&saved);
+	if (rc < 0)
+		elog(ERROR, "SPI_execute_snapshot failed: %s",
+			 SPI_result_code_string(rc));
+	return SPI_processed;
+}
+
+/*
+ * The same by the latest one, without a NULL.
+ */
+uint64
+idem_own_run(IdemOwnStatement * statement, IdemRelation whose,
+			 const Datum *values)
+{
+	return idem_own_run_at(statement, whose, values, NULL,
+						   GetLatestSnapshot());
 }
 
 static void

@@ -67,9 +67,9 @@ struct IdemSweepKind
 	IdemRelation relation;
 
 	/* rows expire by a condition ... */
-	IdemSweepStatement list;
-	IdemSweepStatement lock;
-	IdemSweepStatement remove;
+	IdemOwnStatement list;
+	IdemOwnStatement lock;
+	IdemOwnStatement remove;
 	/* ... or are swept in another way */
 	void		(*walk) (IdemSweep *sweep);
 };
@@ -90,19 +90,19 @@ struct IdemSweepKind
 	.list = { \
 		.text = EXPIRED_IN_RANGE(table, expired), \
 		.nparams = 4, .types = {TIDOID, TIDOID, TIMESTAMPTZOID, INT8OID}, \
-		.by_index = true \
+		.way = IDEM_OWN_BY_INDEX \
 	}, \
 	.lock = { \
 		.text = "SELECT ARRAY(" EXPIRED_IN_RANGE(table, expired) \
 		" FOR UPDATE SKIP LOCKED)", \
 		.nparams = 4, .types = {TIDOID, TIDOID, TIMESTAMPTZOID, INT8OID}, \
-		.by_index = true \
+		.way = IDEM_OWN_BY_INDEX \
 	}, \
 	.remove = { \
 		.text = "DELETE FROM ONLY idem." table \
 		" WHERE ctid OPERATOR(pg_catalog.=) ANY ($1)", \
 		.nparams = 1, .types = {TIDARRAYOID}, \
-		.by_index = true \
+		.way = IDEM_OWN_BY_INDEX \
 	} \
 }
 
@@ -151,20 +151,16 @@ static IdemSweepKind kinds[] =
 /* the row of idem.sweep_state that says which kind comes first */
 #define FIRST		"first"
 
-static IdemSweepStatement load_statement =
-{
-	.text = "SELECT kind::pg_catalog.text, COALESCE(position, 0)::pg_catalog.int8"
-	" FROM idem.sweep_state FOR UPDATE SKIP LOCKED"
+static struct IdemOwnStatement load_statement = {
+	"SELECT kind::pg_catalog.text, COALESCE(position, 0)::pg_catalog.int8"
+	" FROM idem.sweep_state FOR UPDATE SKIP LOCKED",
+	IDEM_OWN_WRITE, 0, {InvalidOid}, NULL
 };
 
-static IdemSweepStatement save_statement =
-{
-	.text = "UPDATE idem.sweep_state SET position = $2"
+static struct IdemOwnStatement save_statement = {
+	"UPDATE idem.sweep_state SET position = $2"
 	" WHERE kind OPERATOR(pg_catalog.=) $1",
-	.nparams = 2,.types =
-	{
-		TEXTOID, INT8OID
-	}
+	IDEM_OWN_WRITE, 2, {TEXTOID, INT8OID}, NULL
 };
 
 /*
@@ -175,36 +171,6 @@ idem_sweep_is_over(const IdemSweep *sweep)
 {
 	return sweep->removed >= sweep->quota ||
 		GetCurrentTimestamp() >= sweep->stop_at;
-}
-
-/*
- * Runs a statement as the owner of a relation of idem's, with the latest
- * snapshot; the caller has connected to SPI and reads the result.
- */
-void
-idem_sweep_execute(IdemSweepStatement *statement, IdemRelation whose,
-				   const Datum *values)
-{
-	IdemIdentity saved;
-	int			rc;
-
-	if (statement->plan == NULL)
-		statement->plan = statement->by_index ?
-			idem_sql_keep_generic_plan(statement->text, statement->nparams,
-									   statement->types) :
-			idem_sql_keep_plan(statement->text, statement->nparams,
-							   statement->types);
-	idem_catalog_become(idem_catalog_owner(whose), &saved);
-	rc = statement->by_index ?
-		idem_sql_execute_by_index(statement->plan, (Datum *) values,
-								  GetLatestSnapshot()) :
-		SPI_execute_snapshot(statement->plan, (Datum *) values, NULL,
-							 GetLatestSnapshot(), InvalidSnapshot, false,
-							 true, 0);
-	idem_catalog_restore(&saved);
-	if (rc < 0)
-		elog(ERROR, "SPI_execute_snapshot failed: %s",
-			 SPI_result_code_string(rc));
 }
 
 /* rows of one kind, from a place in its relation up to another */
@@ -241,8 +207,8 @@ sweep_list(SweepRange *range, const Datum *values)
 {
 	IdemSweep  *sweep = range->sweep;
 
-	idem_sweep_execute((IdemSweepStatement *) &sweep->kind->list,
-					   sweep->kind->relation, values);
+	(void) idem_own_run((IdemOwnStatement *) & sweep->kind->list,
+						sweep->kind->relation, values);
 	range->nfound = SPI_processed;
 	range->found = MemoryContextAlloc(sweep->context,
 									  Max(range->nfound, 1) *
@@ -269,7 +235,7 @@ sweep_remove(SweepRange *range, const Datum *values)
 	Datum		tids;
 	bool		isnull;
 
-	idem_sweep_execute(&kind->lock, kind->relation, values);
+	(void) idem_own_run(&kind->lock, kind->relation, values);
 	tids = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
 						 &isnull);
 	array = DatumGetArrayTypeP(tids);
@@ -277,7 +243,7 @@ sweep_remove(SweepRange *range, const Datum *values)
 	range->found = (ItemPointer) ARR_DATA_PTR(array);
 	if (range->nfound == 0)
 		return 0;
-	idem_sweep_execute(&kind->remove, kind->relation, &tids);
+	(void) idem_own_run(&kind->remove, kind->relation, &tids);
 	return SPI_processed;
 }
 
@@ -548,7 +514,7 @@ sweep_all(SweepCall *call)
 	BlockNumber before[NKINDS] = {0};
 	Datum		values[2];
 
-	idem_sweep_execute(&load_statement, IDEM_REL_SWEEP_STATE, NULL);
+	(void) idem_own_run(&load_statement, IDEM_REL_SWEEP_STATE, NULL);
 	for (uint64 row = 0; row < SPI_processed; row++)
 	{
 		char	   *kind = idem_own_text(SPI_tuptable->vals[row],
@@ -583,13 +549,13 @@ sweep_all(SweepCall *call)
 			continue;
 		values[0] = CStringGetTextDatum(kinds[i].name);
 		values[1] = Int64GetDatum(call->sweeps[i].block);
-		idem_sweep_execute(&save_statement, IDEM_REL_SWEEP_STATE, values);
+		(void) idem_own_run(&save_statement, IDEM_REL_SWEEP_STATE, values);
 	}
 	if (owns_first && !all_round)
 	{
 		values[0] = CStringGetTextDatum(FIRST);
 		values[1] = Int64GetDatum((call->first + 1) % NKINDS);
-		idem_sweep_execute(&save_statement, IDEM_REL_SWEEP_STATE, values);
+		(void) idem_own_run(&save_statement, IDEM_REL_SWEEP_STATE, values);
 	}
 }
 

@@ -11,16 +11,6 @@
 
 #include "catalog.h"
 
-/* a constant statement and, once it has run, its plan */
-typedef struct IdemSweepStatement
-{
-	const char *text;
-	int			nparams;
-	Oid			types[4];
-	bool		by_index;		/* or as the planner likes */
-	struct _SPI_plan *plan;
-} IdemSweepStatement;
-
 typedef struct IdemSweepKind IdemSweepKind;
 
 typedef struct IdemSweep
@@ -51,8 +41,6 @@ typedef struct IdemSweep
 extern int64 idem_sweep_run(int64 max_rows, TimestampTz stop_at,
 							ReturnSetInfo *rsinfo);
 extern bool idem_sweep_is_over(const IdemSweep *sweep);
-extern void idem_sweep_execute(IdemSweepStatement *statement,
-							   IdemRelation whose, const Datum *values);
 
 /* sweep_key.c */
 extern void idem_sweep_keys(IdemSweep *sweep);

@@ -31,6 +31,7 @@
 #include "compat.h"
 #include "registry.h"
 #include "session.h"
+#include "own.h"
 #include "sweep.h"
 
 /* between two looks at whether the time is up */
@@ -156,39 +157,27 @@ key_sweep_heap(KeySweep *keys)
 	"SELECT COALESCE(scope::pg_catalog.text, ''), " \
 	"COALESCE(key::pg_catalog.text, '') FROM idem.key"
 
-static IdemSweepStatement cutoff_statement =
-{
-	.text = "SELECT expires_at::pg_catalog.timestamptz FROM idem.key WHERE " EXPIRED
+static struct IdemOwnStatement cutoff_statement = {
+	"SELECT expires_at::pg_catalog.timestamptz FROM idem.key WHERE " EXPIRED
 	" ORDER BY expires_at LIMIT 1 OFFSET $2",
-	.nparams = 2,.types =
-	{
-		TIMESTAMPTZOID, INT8OID
-	}
+	IDEM_OWN_WRITE, 2, {TIMESTAMPTZOID, INT8OID}, NULL
 };
 
-static IdemSweepStatement delete_statement =
-{
-	.text = "DELETE FROM idem.key WHERE expires_at OPERATOR(pg_catalog.<) $1",
-	.nparams = 1,.types =
-	{
-		TIMESTAMPTZOID
-	}
+static struct IdemOwnStatement delete_statement = {
+	"DELETE FROM idem.key WHERE expires_at OPERATOR(pg_catalog.<) $1",
+	IDEM_OWN_WRITE, 1, {TIMESTAMPTZOID}, NULL
 };
 
-static IdemSweepStatement expired_statement =
-{
-	.text = SCOPE_AND_KEY " WHERE " EXPIRED " LIMIT $2",
-	.nparams = 2,.types =
-	{
-		TIMESTAMPTZOID, INT8OID
-	}
+static struct IdemOwnStatement expired_statement = {
+	SCOPE_AND_KEY " WHERE " EXPIRED " LIMIT $2",
+	IDEM_OWN_WRITE, 2, {TIMESTAMPTZOID, INT8OID}, NULL
 };
 
-static IdemSweepStatement sessions_statement =
-{
-	.text = SCOPE_AND_KEY
+static struct IdemOwnStatement sessions_statement = {
+	SCOPE_AND_KEY
 	" WHERE state OPERATOR(pg_catalog.=) 'in_progress'"
-	" AND hold OPERATOR(pg_catalog.=) 'session' AND expires_at IS NULL"
+	" AND hold OPERATOR(pg_catalog.=) 'session' AND expires_at IS NULL",
+	IDEM_OWN_WRITE, 0, {InvalidOid}, NULL
 };
 
 /*
@@ -207,12 +196,12 @@ key_delete_expired(void *arg)
 	SPI_connect();
 	if (sweep->quota < PG_INT64_MAX)
 	{
-		idem_sweep_execute(&cutoff_statement, IDEM_REL_KEY, values);
+		(void) idem_own_run(&cutoff_statement, IDEM_REL_KEY, values);
 		if (SPI_processed > 0)
 			values[0] = SPI_getbinval(SPI_tuptable->vals[0],
 									  SPI_tuptable->tupdesc, 1, &isnull);
 	}
-	idem_sweep_execute(&delete_statement, IDEM_REL_KEY, values);
+	(void) idem_own_run(&delete_statement, IDEM_REL_KEY, values);
 	sweep->removed += SPI_processed;
 	SPI_finish();
 }
@@ -244,7 +233,7 @@ key_delete_one(void *arg)
  * Applies "work" to each row that the statement names, each for itself.
  */
 static void
-key_one_by_one(KeySweep *keys, IdemSweepStatement *which, const Datum *values,
+key_one_by_one(KeySweep *keys, IdemOwnStatement * which, const Datum *values,
 			   void (*work) (void *arg))
 {
 	IdemSweep  *sweep = keys->sweep;
@@ -253,7 +242,7 @@ key_one_by_one(KeySweep *keys, IdemSweepStatement *which, const Datum *values,
 	uint64		n;
 
 	SPI_connect();
-	idem_sweep_execute(which, IDEM_REL_KEY, values);
+	(void) idem_own_run(which, IDEM_REL_KEY, values);
 	table = SPI_tuptable;
 	n = SPI_processed;
 	for (uint64 i = 0; i < n && !idem_sweep_is_over(sweep); i++)
