@@ -197,16 +197,28 @@ claim_count(const IdemClaim *claim, void *arg)
 }
 
 /*
- * Refuses the end of a transaction that leaves a claim unfinished.  Without a
- * transaction block the statement that claimed was the whole transaction.
+ * How many claims the transaction has still to end.
  */
-static void
-claims_check_finished(void)
+int64
+idem_claims_unfinished(void)
 {
 	int64		unfinished = 0;
 
 	idem_claims_visit_unfinished(claim_count, &unfinished);
-	if (unfinished == 0)
+	return unfinished;
+}
+
+/*
+ * Refuses the end of a transaction, or of a part of one, that leaves more claims
+ * unfinished than there were before it.  Without a transaction block the statement
+ * that claimed was the whole transaction.
+ */
+void
+idem_claims_check_finished(int64 before)
+{
+	int64		unfinished = idem_claims_unfinished() - before;
+
+	if (unfinished <= 0)
 		return;
 
 	ereport(ERROR,
@@ -240,7 +252,7 @@ claims_at_xact(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
-			claims_check_finished();
+			idem_claims_check_finished(0);
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:

@@ -34,6 +34,8 @@ extern void idem_claims_init(void);
 extern IdemClaim *idem_claims_find(text *scope, text *key);
 extern void idem_claims_note(text *scope, text *key, IdemClaimStatus status,
 							 IdemHold hold, ItemPointer tid);
+extern int64 idem_claims_unfinished(void);
+extern void idem_claims_check_finished(int64 before);
 extern void idem_claims_visit_unfinished(IdemClaimVisitor visit, void *arg);
 
 #endif							/* IDEM_CLAIMS_H */

@@ -62,6 +62,7 @@ extern void idem_guard_delete(IdemGuardCall * call, TupleTableSlot *slot);
 /* guard_proof.c */
 extern void idem_guard_proof_init(void);
 extern bool idem_guard_proof_is_due(void);
+extern void idem_guard_proof_of_rest(int nestlevel);
 extern void idem_guard_proof_note(IdemGuardCall * call, Relation rel,
 								  ItemPointer tid,
 								  const IdemDecision * decision);

@@ -199,18 +199,33 @@ proof_become(const ProofNote * note, IdemIdentity *saved)
 }
 
 /*
- * At the end of the transaction: proves what no statement trigger has.
+ * The first note of a subtransaction: later ones are never of an outer one.
  */
-static void
-proof_of_rest(void)
+static int
+proof_first(int nestlevel)
 {
+	int			first = nnotes;
+
+	while (first > 0 && notes[first - 1].nestlevel >= nestlevel)
+		first--;
+	return first;
+}
+
+/*
+ * At the end of the transaction, or of a subtransaction that is not to leave it to
+ * that: proves what no statement trigger has.
+ */
+void
+idem_guard_proof_of_rest(int nestlevel)
+{
+	int			first = proof_first(nestlevel);
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
 												  "idem proof",
 												  ALLOCSET_SMALL_SIZES);
 	MemoryContext former = MemoryContextSwitchTo(context);
 
 	PushActiveSnapshot(GetTransactionSnapshot());
-	for (int i = 0; i < nnotes; i++)
+	for (int i = first; i < nnotes; i++)
 	{
 		Relation	rel = try_relation_open(notes[i].relid, AccessShareLock);
 		IdemTable  *table;
@@ -243,7 +258,7 @@ proof_of_rest(void)
 		relation_close(rel, NoLock);
 	}
 	PopActiveSnapshot();
-	nnotes = 0;
+	nnotes = first;
 	MemoryContextSwitchTo(former);
 	MemoryContextDelete(context);
 }
@@ -257,7 +272,7 @@ proof_transaction_ends(XactEvent event, void *arg)
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
 			if (nnotes > 0)
-				proof_of_rest();
+				idem_guard_proof_of_rest(0);
 			break;
 		default:
 			/* the memory goes with the transaction */
@@ -274,11 +289,8 @@ proof_subtransaction_ends(SubXactEvent event, SubTransactionId mine,
 						  SubTransactionId parent, void *arg)
 {
 	int			level = GetCurrentTransactionNestLevel();
-	int			first = nnotes;
+	int			first = proof_first(level);
 
-	/* later notes are never of an outer subtransaction */
-	while (first > 0 && notes[first - 1].nestlevel >= level)
-		first--;
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
 		for (int i = first; i < nnotes; i++)

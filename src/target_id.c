@@ -243,7 +243,7 @@ idem_target_read(const IdemTarget *target, Jsonb *key, Datum *values)
 	int			renamed = -1;
 	int			known = 0;
 
-	if (JB_ROOT_COUNT(key) != target->nkeys)
+	if (!JB_ROOT_IS_OBJECT(key) || JB_ROOT_COUNT(key) != target->nkeys)
 		return false;
 	for (int i = 0; i < target->nkeys; i++)
 	{

@@ -6,7 +6,8 @@
  * tickers share the work and none is fired twice, and handles each in a
  * subtransaction: an error of a guard or trigger undoes that row alone, and its
  * timer is put off, longer each time, so that it does not stand in the way of
- * others.  One that takes too long is cancelled (idem.tick_row_timeout).
+ * others.  So is what it leaves to the end of the transaction and that would refuse:
+ * a claim that is not ended, a row that is still to be proven.  One that takes too long is cancelled (idem.tick_row_timeout).
  * The row itself is locked with SKIP LOCKED too, and its table with its
  * partitions only if they can be had at once: a ticker waits for nobody.  A row
  * that somebody is writing, or one of a table that is locked, is looked at again
@@ -62,8 +63,10 @@
 #include "utils/timestamp.h"
 
 #include "catalog.h"
+#include "claims.h"
 #include "errors.h"
 #include "fire.h"
+#include "guard_call.h"
 #include "guc.h"
 #include "own.h"
 #include "stats.h"
@@ -346,6 +349,7 @@ tick_handle(void *arg)
 	IdemIdentity saved;
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz due = DT_NOEND;
+	int64		unfinished = idem_claims_unfinished();
 
 	/* the name may be another thing's now */
 	if (!OidIsValid(owner) ||
@@ -432,6 +436,12 @@ tick_handle(void *arg)
 	idem_catalog_restore(&saved);
 	if (!timer->done)
 		idem_try_undo();
+	else
+	{
+		/* what the end of the transaction would refuse, for all of its rows */
+		idem_claims_check_finished(unfinished);
+		idem_guard_proof_of_rest(GetCurrentTransactionNestLevel());
+	}
 }
 
 /*
@@ -584,6 +594,7 @@ tick_load(HeapTuple tuple, TupleDesc desc, Timer *timer)
 													  TIMESTAMPTZOID, NULL));
 	timer->tries = DatumGetInt32(idem_own_value(tuple, desc, 10, INT4OID,
 												NULL));
+	timer->tries = Max(Min(timer->tries, INT_MAX - 1), 0);
 	timer->row_hash = DatumGetInt64(idem_own_value(tuple, desc, 11, INT8OID,
 												   NULL));
 }

@@ -1,0 +1,83 @@
+-- What a row's triggers leave to the end of the transaction is that row's error
+-- in idem_tick(), and no other's.
+
+SET client_min_messages = warning;
+CREATE ROLE regress_idem_left_evil;
+CREATE ROLE regress_idem_left_good;
+SELECT idem_grant('regress_idem_left_evil', 'operator'), idem_grant('regress_idem_left_good', 'operator');
+SELECT idem_define('left', E'stateDiagram-v2\n[*] --> a\na --> b : late after 0s');
+CREATE SCHEMA le AUTHORIZATION regress_idem_left_evil;
+CREATE SCHEMA lg AUTHORIZATION regress_idem_left_good;
+SET ROLE regress_idem_left_good;
+CREATE TABLE lg.t (id int PRIMARY KEY, s text);
+SELECT idem_attach('left', 'lg.t', 's', history => true);
+SET ROLE regress_idem_left_evil;
+CREATE TABLE le.t (id int PRIMARY KEY, s text);
+SELECT idem_attach('left', 'le.t', 's', history => true);
+CREATE FUNCTION le.f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM public.idem_claim('left'); RETURN new; END $$;
+CREATE TRIGGER f BEFORE UPDATE ON le.t FOR EACH ROW EXECUTE FUNCTION le.f();
+
+-- a claim that nobody ends
+INSERT INTO le.t VALUES (1, 'a');
+SET ROLE regress_idem_left_good;
+INSERT INTO lg.t VALUES (1, 'a');
+RESET ROLE;
+UPDATE idem.timer SET due = now() - '1 min'::interval, tries = -5 WHERE machine = 'left';
+SELECT * FROM idem_tick() ORDER BY table_name;
+SELECT table_schema, tries FROM idem.timer WHERE machine = 'left';
+SELECT e.s AS evil, g.s AS good FROM le.t AS e, lg.t AS g;
+-- ... beside one that the caller will end
+BEGIN;
+SELECT outcome FROM idem_claim('of the caller');
+UPDATE idem.timer SET due = now() - '1 min'::interval WHERE machine = 'left';
+SELECT * FROM idem_tick();
+SELECT key FROM idem_unfinished();
+SELECT idem_complete('of the caller');
+COMMIT;
+SELECT idem_forget('of the caller', force => true);
+
+-- a row that is proven at the end of the transaction
+SET ROLE regress_idem_left_evil;
+CREATE TABLE le.n (x int);
+INSERT INTO le.n VALUES (0);
+CREATE FUNCTION le.chk(int) RETURNS bool LANGUAGE plpgsql AS $$
+DECLARE
+	r int;
+BEGIN
+	UPDATE le.n SET x = x + 1 RETURNING x INTO r;
+	RETURN r <= 1;
+END $$;
+SELECT idem_define('left2', E'stateDiagram-v2\n[*] --> a\na --> b : go [le.chk(new.id)]');
+CREATE TABLE le.xp (id int, s text, q int);
+CREATE TABLE le.xc (id int PRIMARY KEY, s text, q int);
+SELECT idem_attach('left2', 'le.xc', 's');
+CREATE FUNCTION le.change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN new.q := 7; RETURN new; END $$;
+CREATE TRIGGER "~~l" BEFORE UPDATE ON le.xc FOR EACH ROW EXECUTE FUNCTION le.change();
+ALTER TABLE le.xc INHERIT le.xp;
+INSERT INTO le.xc VALUES (1, 'a');
+CREATE OR REPLACE FUNCTION le.f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE le.xp SET s = 'b' WHERE s = 'a'; RETURN new; END $$;
+SET ROLE regress_idem_left_good;
+INSERT INTO lg.t VALUES (2, 'a');
+RESET ROLE;
+UPDATE idem.timer SET due = now() - '1 min'::interval WHERE machine = 'left';
+SELECT * FROM idem_tick() ORDER BY table_name;
+SELECT e.s AS evil, x.s AS child, g.s AS good FROM le.t AS e, le.xc AS x, lg.t AS g WHERE g.id = 2;
+
+-- the proof is under the path that the row was written under
+CREATE FUNCTION le.moved() RETURNS void LANGUAGE sql SET search_path = pg_catalog, le, pg_temp AS $$ UPDATE xp SET s = 'b' $$;
+CREATE OR REPLACE FUNCTION le.chk(int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RETURN EXISTS (SELECT FROM n); END $$;
+BEGIN;
+SELECT le.moved();
+COMMIT;
+SELECT s FROM le.xc;
+
+-- keys that are none
+UPDATE idem.timer SET due = now() - '1 min'::interval, row_key = '[1]' WHERE machine = 'left';
+SELECT * FROM idem_tick();
+SELECT row_key, event FROM idem.timer WHERE machine = 'left';
+
+DROP SCHEMA le, lg CASCADE;
+DELETE FROM idem.timer WHERE machine = 'left';
+DELETE FROM idem.machine WHERE name LIKE 'left%';
+SELECT idem_revoke('regress_idem_left_evil'), idem_revoke('regress_idem_left_good');
+DROP ROLE regress_idem_left_evil, regress_idem_left_good;
