@@ -87,7 +87,12 @@ FROM pg_catalog.pg_trigger AS t
 		pg_catalog.substring(t.tgargs, first.zero OPERATOR(pg_catalog.+) 1)) AS args (machine, rest)
 	CROSS JOIN LATERAL (SELECT pg_catalog.convert_from(
 		pg_catalog.substring(args.rest, 1, pg_catalog.position(args.rest, '\x00'::pg_catalog.bytea) OPERATOR(pg_catalog.-) 1),
-		pg_catalog.getdatabaseencoding())::pg_catalog.jsonb) AS options (options)
+		pg_catalog.getdatabaseencoding())) AS given (options)
+	-- in a trigger that was made by hand it may be anything
+	CROSS JOIN LATERAL (SELECT CASE WHEN pg_catalog.regexp_replace(given.options,
+			'"([^"\\[:cntrl:]]|\\["\\bfnrt]|\\u00(0[1-9a-f]|1[0-9a-f]))*"', '""', 'g')
+			OPERATOR(pg_catalog.~) '^\{(\}|("": (true|""|\[(""(, "")*)?\])(, |\}$))+)$'
+		THEN given.options::pg_catalog.jsonb END) AS options (options)
 WHERE t.tgfoid OPERATOR(pg_catalog.=) 'idem_guard'::pg_catalog.regproc
 	AND t.tgtype OPERATOR(pg_catalog.=) 19	-- before update of a row
 	AND t.tgparentid OPERATOR(pg_catalog.=) 0::pg_catalog.oid

@@ -87,6 +87,39 @@ ALTER TABLE idem.state DROP CONSTRAINT state_machine_fkey;
 COMMENT ON FUNCTION idem_allowed(pg_catalog.regclass, "any") IS
 'What the current role could fire on a row now: events and where they lead, guards included; not those that only time fires. Takes no lock. Empty if the row is missing. Errors: ID400 bad argument, ID500 no machine.';
 
+CREATE OR REPLACE VIEW idem.binding AS
+SELECT pg_catalog.convert_from(args.machine, pg_catalog.getdatabaseencoding()) AS machine,
+	t.tgrelid::pg_catalog.regclass AS table_name,
+	a.attname AS column_name,
+	options.options
+FROM pg_catalog.pg_trigger AS t
+	JOIN pg_catalog.pg_depend AS d
+		ON d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_trigger'::pg_catalog.regclass
+		AND d.objid OPERATOR(pg_catalog.=) t.oid
+		AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
+		AND d.refobjid OPERATOR(pg_catalog.=) t.tgrelid
+		AND d.refobjsubid OPERATOR(pg_catalog.>) 0
+	JOIN pg_catalog.pg_attribute AS a
+		ON a.attrelid OPERATOR(pg_catalog.=) t.tgrelid
+		AND a.attnum OPERATOR(pg_catalog.=) d.refobjsubid
+	CROSS JOIN LATERAL (SELECT pg_catalog.position(t.tgargs, '\x00'::pg_catalog.bytea)) AS first (zero)
+	CROSS JOIN LATERAL (SELECT
+		pg_catalog.substring(t.tgargs, 1, first.zero OPERATOR(pg_catalog.-) 1),
+		pg_catalog.substring(t.tgargs, first.zero OPERATOR(pg_catalog.+) 1)) AS args (machine, rest)
+	CROSS JOIN LATERAL (SELECT pg_catalog.convert_from(
+		pg_catalog.substring(args.rest, 1, pg_catalog.position(args.rest, '\x00'::pg_catalog.bytea) OPERATOR(pg_catalog.-) 1),
+		pg_catalog.getdatabaseencoding())) AS given (options)
+	-- in a trigger that was made by hand it may be anything
+	CROSS JOIN LATERAL (SELECT CASE WHEN pg_catalog.regexp_replace(given.options,
+			'"([^"\\[:cntrl:]]|\\["\\bfnrt]|\\u00(0[1-9a-f]|1[0-9a-f]))*"', '""', 'g')
+			OPERATOR(pg_catalog.~) '^\{(\}|("": (true|""|\[(""(, "")*)?\])(, |\}$))+)$'
+		THEN given.options::pg_catalog.jsonb END) AS options (options)
+WHERE t.tgfoid OPERATOR(pg_catalog.=) 'idem_guard'::pg_catalog.regproc
+	AND t.tgtype OPERATOR(pg_catalog.=) 19	-- before update of a row
+	AND t.tgparentid OPERATOR(pg_catalog.=) 0::pg_catalog.oid
+	AND t.tgnargs OPERATOR(pg_catalog.=) 4
+	AND NOT pg_catalog.jsonb_exists(options.options, 'child');
+
 COMMENT ON TABLE idem.timer IS 'rows that are in a state which a timed transition leaves, one per row and event; written with idem.history, read by idem_tick(). A row without event stands for all rows of a table that were in such a state before';
 COMMENT ON COLUMN idem.timer.table_schema IS 'schema of the table that the machine was attached to, or of its child that holds the row, as it was called then';
 COMMENT ON COLUMN idem.timer.since IS 'when it did, or did in an earlier stay';
@@ -367,5 +400,6 @@ BEGIN
 	EXECUTE pg_catalog.format('ALTER VIEW idem.version OWNER TO %I', installer);
 	-- where it was dropped before
 	EXECUTE pg_catalog.format('ALTER VIEW idem.dwell OWNER TO %I', installer);
+	EXECUTE pg_catalog.format('ALTER VIEW idem.binding OWNER TO %I', installer);
 END
 $$;

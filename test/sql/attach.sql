@@ -248,10 +248,25 @@ INSERT INTO at_t VALUES (1, 'draft');
 SELECT * FROM idem_verify('at_t');
 SELECT idem_detach('at_t', 'state');
 
+-- options that no idem_attach() wrote are passed by, and stop nobody
+CREATE TABLE at_hand (id int PRIMARY KEY, state text);
+CREATE FUNCTION pg_temp.listed(options text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	told text;
+BEGIN
+	EXECUTE format('CREATE TRIGGER q BEFORE UPDATE ON at_hand FOR EACH ROW WHEN (NEW.state IS NOT NULL OR true) EXECUTE FUNCTION public.idem_guard(%L, %L, %L, %L)', 'at_hand', options, 'q', 'x');
+	SELECT string_agg(b.options::text, ', ') INTO told FROM idem.binding AS b WHERE table_name = 'at_hand'::regclass;
+	DROP TRIGGER q ON at_hand;
+	RETURN told;
+END $$;
+SELECT o, pg_temp.listed(o) FROM unnest(ARRAY['{}', '{"history": true, "exempt": ["a\\b", "c\"d", "\u0001x", ""], "keep": "P1D"}', '{"exempt": []}',
+	'{"child": true}', '{bad', '', '{"history": true, }', '{, }', '{"history": true "keep": "x"}', '{true: true}', '{"a": "\u0000"}', '{"a": "\ud800"}', '{"a": "b\"}', '{"a": [,]}', '{"a": ["b", ]}', '{"a": "b', '[]', E'{"a": "\n"}']) AS o;
+DROP TABLE at_hand;
+
 RESET search_path;
 RESET ROLE;
 DROP OPERATOR pg_temp.= (text, text);
-DROP FUNCTION pg_temp.yes, pg_temp.allowed;
+DROP FUNCTION pg_temp.yes, pg_temp.allowed, pg_temp.listed;
 DROP SCHEMA regress_idem_at CASCADE;
 DELETE FROM idem.state WHERE machine ~ '^at';
 DELETE FROM idem.machine WHERE name ~ '^at';
