@@ -10,18 +10,15 @@
 
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_class.h"
-#include "executor/spi.h"
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/snapmgr.h"
 
 #include "attach.h"
 #include "catalog.h"
 #include "errors.h"
-#include "guc.h"
+#include "machine.h"
 
 /* values are listed in a report up to so many */
 #define MAX_REPORTED	20
@@ -117,50 +114,30 @@ void
 idem_attachable_rows(Oid relid, const char *column,
 					 const IdemMachine *machine)
 {
-	StringInfoData query;
+	IdemBound	bound = {.relid = relid};
 	StringInfoData report;
-	SPIPlanPtr	plan;
 	uint64		bad = 0;
-	int			nestlevel = NewGUCNestLevel();
+	int64		nulls;
+	ListCell   *cell;
 
-	/* all rows, or an error */
-	idem_guc_set("row_security", "off");
-	initStringInfo(&query);
-	appendStringInfo(&query,
-					 "SELECT (%s)::pg_catalog.text COLLATE pg_catalog.\"C\", pg_catalog.count(*) FROM %s GROUP BY 1 ORDER BY 1",
-					 quote_identifier(column),
-					 idem_attach_table_name(relid));
-	plan = SPI_prepare(query.data, 0, NULL);
-	if (plan == NULL ||
-		SPI_execute_snapshot(plan, NULL, NULL, GetLatestSnapshot(),
-							 InvalidSnapshot, true, false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not execute: %s", query.data);
-	AtEOXact_GUC(true, nestlevel);
-
+	namestrcpy(&bound.column, column);
 	initStringInfo(&report);
-	for (uint64 i = 0; i < SPI_processed; i++)
+	foreach(cell, idem_bound_count(&bound, &nulls))
 	{
-		char	   *label = SPI_getvalue(SPI_tuptable->vals[i],
-										 SPI_tuptable->tupdesc, 1);
-		char	   *count = SPI_getvalue(SPI_tuptable->vals[i],
-										 SPI_tuptable->tupdesc, 2);
+		const		IdemStateCount *count = lfirst(cell);
+		int			length = strlen(count->state);
 
-		if (label != NULL &&
-			idem_machine_state(machine, label, strlen(label)) >= 0)
+		if (idem_machine_state(machine, count->state, length) >= 0)
 			continue;
 		if (++bad > MAX_REPORTED)
 			continue;
-		if (label != NULL && strlen(label) > 128)
-			label = psprintf("%s...", pnstrdup(label,
-											   pg_mbcliplen(label,
-															strlen(label),
-															128)));
-		if (label == NULL)
-			appendStringInfo(&report, "NULL: %s", count);
-		else
-			appendStringInfo(&report, "\"%s\": %s", label, count);
-		appendStringInfoString(&report, "\n");
+		appendStringInfo(&report, "\"%s%s\": " INT64_FORMAT "\n",
+						 pnstrdup(count->state,
+								  pg_mbcliplen(count->state, length, 128)),
+						 length > 128 ? "..." : "", count->rows);
 	}
+	if (nulls > 0 && ++bad <= MAX_REPORTED)
+		appendStringInfo(&report, "NULL: " INT64_FORMAT "\n", nulls);
 	if (bad == 0)
 		return;
 	if (bad > MAX_REPORTED)

@@ -11,31 +11,24 @@
  * which keeps further tables from being bound; the set of children is read
  * again until nothing was added.
  *
- * Tables belong to users: they are counted for the caller and written as him, who
- * needs the privileges.  To plan a query is to run functions of the table's owner
- * that are in its indexes, so the counting itself is done as he, unless he is a
- * superuser; he must see all rows as well.  Row security that would hide rows from
- * the count is an error.  A temporary table of another session cannot be read and
- * is passed over.
+ * Tables belong to users: they are counted for the caller (bound_count.c) and
+ * written as him, who needs the privileges.  A temporary table of another session
+ * cannot be read and is passed over.
  */
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "catalog/namespace.h"
 #include "catalog/pg_inherits.h"
-#include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/rls.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
@@ -57,13 +50,6 @@ typedef struct Migration
 } Migration;
 
 static const Migration *migration = NULL;
-
-/* rows of one state in one table */
-typedef struct StateCount
-{
-	char	   *state;
-	int64		rows;
-} StateCount;
 
 /*
  * A table's name as the reader of a message needs it.
@@ -175,39 +161,6 @@ bound_lock_idle(const char *machine, const char *deed)
 }
 
 /*
- * The name of a state in a column's value.
- */
-static char *
-bound_label(HeapTuple tuple, TupleDesc desc)
-{
-	char	   *label = SPI_getvalue(tuple, desc, 1);
-
-	if (label != NULL && getBaseType(SPI_gettypeid(desc, 1)) == BPCHAROID)
-	{
-		int			len = strlen(label);
-
-		while (len > 0 && label[len - 1] == ' ')
-			label[--len] = '\0';
-	}
-	return label;
-}
-
-/*
- * Whether the table can be looked into: it is there and not another session's.
- */
-static bool
-bound_is_readable(Oid relid)
-{
-	char		persistence;
-
-	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)))
-		return false;
-	persistence = get_rel_persistence(relid);
-	return persistence != RELPERSISTENCE_TEMP ||
-		!isOtherTempNamespace(get_rel_namespace(relid));
-}
-
-/*
  * The expression that compares a state column by its bytes.
  */
 static const char *
@@ -222,12 +175,10 @@ bound_expression(const IdemBound *bound)
 }
 
 /*
- * Runs a statement that cannot be kept, as the caller and by the latest
- * snapshot.
+ * Runs an update, as the caller and by the latest snapshot.
  */
 static void
-bound_execute(const char *statement, int nargs, Oid *types, Datum *values,
-			  bool read_only)
+bound_execute(const char *statement, int nargs, Oid *types, Datum *values)
 {
 	SPIPlanPtr	plan = SPI_prepare(statement, nargs, types);
 	int			guc_level = NewGUCNestLevel();
@@ -238,129 +189,11 @@ bound_execute(const char *statement, int nargs, Oid *types, Datum *values,
 			 SPI_result_code_string(SPI_result));
 	idem_guc_set("row_security", "off");
 	result = SPI_execute_snapshot(plan, values, NULL, GetLatestSnapshot(),
-								  InvalidSnapshot, read_only, true, 0);
+								  InvalidSnapshot, false, true, 0);
 	AtEOXact_GUC(false, guc_level);
 	if (result < 0)
 		elog(ERROR, "SPI_execute_snapshot failed: %s",
 			 SPI_result_code_string(result));
-}
-
-/*
- * As whom a table is counted.
- */
-static Oid
-bound_counter(Oid relid)
-{
-	Oid			owner = idem_catalog_owner_of(relid);
-
-	return OidIsValid(owner) && !superuser_arg(owner) ? owner : GetUserId();
-}
-
-static bool
-bound_may_select(const IdemBound *bound, Oid role)
-{
-	AttrNumber	attnum = get_attnum(bound->relid, NameStr(bound->column));
-
-	return pg_class_aclcheck(bound->relid, role, ACL_SELECT) == ACLCHECK_OK ||
-		pg_attribute_aclcheck(bound->relid, attnum, role,
-							  ACL_SELECT) == ACLCHECK_OK;
-}
-
-/*
- * Whether a role sees all rows of a table.
- */
-static bool
-bound_role_may_count(const IdemBound *bound, Oid role)
-{
-	return bound_may_select(bound, role) &&
-		check_enable_rls(bound->relid, role, true) != RLS_ENABLED;
-}
-
-/*
- * The errors that the caller's own query would meet before it runs.
- */
-static void
-bound_require_count(const IdemBound *bound)
-{
-	Oid			namespace = get_rel_namespace(bound->relid);
-	int			guc_level = NewGUCNestLevel();
-
-	if (!IDEM_MAY_USE_SCHEMA(namespace))
-		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_SCHEMA,
-					   get_namespace_name(namespace));
-	if (!bound_may_select(bound, GetUserId()))
-		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE,
-					   get_rel_name(bound->relid));
-	idem_guc_set("row_security", "off");
-	(void) check_enable_rls(bound->relid, InvalidOid, false);
-	AtEOXact_GUC(false, guc_level);
-}
-
-/*
- * How many rows are in which state, as a list of StateCount.
- */
-List *
-idem_bound_count(const IdemBound *bound)
-{
-	MemoryContext caller = CurrentMemoryContext;
-	List	   *counts = NIL;
-	IdemIdentity saved;
-	Oid			counter;
-
-	/* its owner and its schema stay, and nothing of it has run */
-	LockRelationOid(bound->relid, AccessShareLock);
-	if (!bound_is_readable(bound->relid))
-	{
-		UnlockRelationOid(bound->relid, AccessShareLock);
-		return NIL;
-	}
-	bound_require_count(bound);
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
-	counter = bound_counter(bound->relid);
-	if (counter != GetUserId())
-		idem_catalog_become_user(counter, get_rel_namespace(bound->relid),
-								 &saved);
-	else
-		idem_catalog_become_under(counter, NULL, &saved);
-	bound_execute(psprintf("SELECT %s, pg_catalog.count(*) FROM %s GROUP BY 1 ORDER BY 1",
-						   bound_expression(bound),
-						   idem_bound_name(bound->relid)),
-				  0, NULL, NULL, true);
-	idem_catalog_restore(&saved);
-	for (uint64 i = 0; i < SPI_processed; i++)
-	{
-		HeapTuple	tuple = SPI_tuptable->vals[i];
-		TupleDesc	desc = SPI_tuptable->tupdesc;
-		char	   *label = bound_label(tuple, desc);
-		MemoryContext spi;
-		StateCount *count;
-		bool		isnull;
-
-		if (label == NULL)
-			continue;
-		spi = MemoryContextSwitchTo(caller);
-		count = palloc(sizeof(StateCount));
-		count->state = pstrdup(label);
-		count->rows = DatumGetInt64(SPI_getbinval(tuple, desc, 2, &isnull));
-		counts = lappend(counts, count);
-		MemoryContextSwitchTo(spi);
-	}
-	SPI_finish();
-	return counts;
-}
-
-/*
- * Whether idem_bound_count() would succeed.
- */
-bool
-idem_bound_may_count(const IdemBound *bound)
-{
-	if (!bound_is_readable(bound->relid))
-		return true;
-	return IDEM_MAY_USE_SCHEMA(get_rel_namespace(bound->relid)) &&
-		bound_role_may_count(bound, GetUserId()) &&
-		bound_role_may_count(bound, bound_counter(bound->relid));
 }
 
 /* whether and where a list of C strings holds one */
@@ -387,7 +220,7 @@ idem_bound_rows(List *counts, const char *state)
 
 	foreach(cell, counts)
 	{
-		StateCount *count = lfirst(cell);
+		IdemStateCount *count = lfirst(cell);
 
 		if (strcmp(count->state, state) == 0)
 			return count->rows;
@@ -420,7 +253,7 @@ idem_bound_rows_elsewhere(List *counts, List *states)
 
 	foreach(cell, counts)
 	{
-		StateCount *count = lfirst(cell);
+		IdemStateCount *count = lfirst(cell);
 
 		if (name_position(states, count->state) < 0)
 			rows += count->rows;
@@ -448,9 +281,9 @@ idem_bound_check_empty(const char *machine, List *states, const char *deed)
 		IdemBound  *bound = lfirst(cell);
 		ListCell   *inner;
 
-		foreach(inner, idem_bound_count(bound))
+		foreach(inner, idem_bound_count(bound, NULL))
 		{
-			StateCount *count = lfirst(inner);
+			IdemStateCount *count = lfirst(inner);
 
 			if (name_position(states, count->state) < 0)
 				continue;
@@ -522,7 +355,7 @@ bound_move_context(void *arg)
 static void
 bound_move_table(const IdemBound *bound, List *from, List *to)
 {
-	List	   *counts = idem_bound_count(bound);
+	List	   *counts = idem_bound_count(bound, NULL);
 	const char *column = quote_identifier(NameStr(bound->column));
 	const char *expression = bound_expression(bound);
 	AttrNumber	attnum = get_attnum(bound->relid, NameStr(bound->column));
@@ -576,7 +409,7 @@ bound_move_table(const IdemBound *bound, List *from, List *to)
 	bound_execute(psprintf("UPDATE %s SET %s = CASE%s END%s WHERE %s",
 						   idem_bound_name(bound->relid), column, set.data,
 						   bound_next_version(bound->relid), where.data),
-				  nargs, types, values, false);
+				  nargs, types, values);
 	SPI_finish();
 	error_context_stack = context.previous;
 }
@@ -599,7 +432,7 @@ idem_bound_choose(const char *machine, List *strange, List *targets,
 		IdemBound  *bound = lfirst(cell);
 
 		if (idem_bound_may_count(bound))
-			tables = lappend(tables, idem_bound_count(bound));
+			tables = lappend(tables, idem_bound_count(bound, NULL));
 		else if (warn)
 			ereport(WARNING,
 					(errmsg("rows of table %s are not moved",
@@ -640,7 +473,7 @@ idem_bound_move(const char *machine, List *from, List *to, List *gone,
 			IdemBound  *bound = lfirst(cell);
 
 			/* where no state goes, no row need be moved */
-			if (from != NIL && bound_is_readable(bound->relid) &&
+			if (from != NIL && idem_bound_is_readable(bound->relid) &&
 				(gone != NIL || idem_bound_may_count(bound)))
 				bound_move_table(bound, from, to);
 		}

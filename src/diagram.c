@@ -444,7 +444,7 @@ idem_diagram(PG_FUNCTION_ARGS)
 	{
 		foreach(cell, idem_bound_tables(definition->machine))
 			counts.tables = lappend(counts.tables,
-									idem_bound_count(lfirst(cell)));
+									idem_bound_count(lfirst(cell), NULL));
 		counts.edges = count_edges(definition->machine);
 		counted = &counts;
 	}

@@ -18,7 +18,11 @@
  * whether it passes the domain's CHECKs.  That may be code of the machine's owner
  * or of the table's, and whoever asks about the machine is neither.  So a guard
  * is read as the table's owner, who let the machine's owner act as himself when
- * he attached the table; where he is a superuser, as the machine's owner.
+ * he attached the table; where he is a superuser, as the machine's owner; where
+ * he is one too, as the caller.  And that is done for who may become the one whom
+ * it is read as, or write the guard, which is the same: what this session has
+ * prepared could make anybody else him.  For others guards are not read, and
+ * nothing is told of them.
  *
  * A table may change later, when nobody asks the machine.  Then idem_lint()
  * tells.
@@ -230,8 +234,20 @@ guard_owner(const char *machine)
 }
 
 /*
+ * Whether the caller may write the machine's guards.
+ */
+static bool
+guard_is_his(const char *machine)
+{
+	IdemDefinition *definition = idem_definition_read(machine);
+
+	return definition != NULL && idem_machine_may_change(definition->owner);
+}
+
+/*
  * Opens a table that reads the machine's guards, and acts as the one who may read
- * them, until idem_catalog_restore().  NULL if there is no such table or role.
+ * them, until idem_catalog_restore().  NULL if there is no such table or role, or
+ * the caller may not act as he.
  */
 Relation
 idem_guard_open(Oid relid, const char *machine, IdemIdentity *saved)
@@ -247,7 +263,8 @@ idem_guard_open(Oid relid, const char *machine, IdemIdentity *saved)
 	/* a superuser's machine and table: what is found there may be another's */
 	if (OidIsValid(reader) && superuser_arg(reader))
 		reader = GetUserId();
-	if (!OidIsValid(reader))
+	if (!OidIsValid(reader) ||
+		!(has_privs_of_role(GetUserId(), reader) || guard_is_his(machine)))
 	{
 		UnlockRelationOid(relid, AccessShareLock);
 		return NULL;
@@ -269,6 +286,7 @@ typedef struct GuardReading
 	const char *machine;
 	const IdemTransitionDef *rule;
 	ErrorData  *error;
+	bool		opened;			/* what fails is the guard */
 	bool		in_schema;		/* names could be looked up */
 }			GuardReading;
 
@@ -284,6 +302,7 @@ guard_read(void *arg)
 
 	if (rel == NULL)
 		return;
+	mine->opened = true;
 	mine->in_schema = IDEM_MAY_USE_SCHEMA(RelationGetNamespace(rel));
 	idem_judge_check_guard(rel, mine->machine, mine->rule);
 	table_close(rel, AccessShareLock);
@@ -291,12 +310,13 @@ guard_read(void *arg)
 }
 
 /*
- * An IdemExpected that keeps the error.
+ * An IdemExpected that keeps the error, which may be of any kind: a domain's CHECK
+ * raises what it likes.
  */
 static bool
 guard_is_misread(const ErrorData *error)
 {
-	if (!error_is_of_text(error))
+	if (!reading->opened || !idem_try_tolerates(error))
 		return false;
 	reading->error = palloc0(sizeof(ErrorData));
 	reading->error->sqlerrcode = error->sqlerrcode;
@@ -315,7 +335,7 @@ idem_guard_misfit(Oid relid, const char *machine,
 				  const IdemTransitionDef *rule, bool *certain)
 {
 	GuardReading *outer = reading;
-	GuardReading mine = {relid, machine, rule, NULL, false};
+	GuardReading mine = {.relid = relid,.machine = machine,.rule = rule};
 
 	PG_TRY();
 	{

@@ -489,7 +489,7 @@ idem_lint(PG_FUNCTION_ARGS)
 	foreach(cell, idem_bound_tables(lint.definition->machine))
 	{
 		if (idem_bound_may_count(lfirst(cell)))
-			lint.counts = lappend(lint.counts, idem_bound_count(lfirst(cell)));
+			lint.counts = lappend(lint.counts, idem_bound_count(lfirst(cell), NULL));
 		else
 			lint.counted = false;
 	}

@@ -19,6 +19,13 @@ typedef struct IdemBound
 	NameData	column;
 } IdemBound;
 
+/* its rows in one state */
+typedef struct IdemStateCount
+{
+	char	   *state;			/* first: the key of a hash table */
+	int64		rows;
+}			IdemStateCount;
+
 /* machine.c */
 extern void idem_machine_check_name(const char *what, const char *name);
 extern bool idem_machine_may_change(const char *owner);
@@ -41,10 +48,8 @@ extern void idem_guard_check_tables(const char *machine,
 extern List *idem_bound_tables(const char *machine);
 extern char *idem_bound_name(Oid relid);
 extern List *idem_bound_lock(const char *machine);
-extern List *idem_bound_count(const IdemBound *bound);
 extern int64 idem_bound_rows(List *counts, const char *state);
 extern int64 idem_bound_rows_of_all(List *tables, const char *state);
-extern bool idem_bound_may_count(const IdemBound *bound);
 extern int64 idem_bound_rows_elsewhere(List *counts, List *states);
 extern void idem_bound_check_empty(const char *machine, List *states,
 								   const char *deed);
@@ -55,5 +60,10 @@ extern void idem_bound_move(const char *machine, List *from, List *to,
 							List *gone, void (*finish) (void *), void *arg);
 extern bool idem_machine_migrates(const char *machine, const char *from,
 								  const char *to);
+
+/* bound_count.c */
+extern bool idem_bound_is_readable(Oid relid);
+extern bool idem_bound_may_count(const IdemBound *bound);
+extern List *idem_bound_count(const IdemBound *bound, int64 *without);
 
 #endif							/* IDEM_MACHINE_H */

@@ -124,7 +124,7 @@ SELECT as_another FROM oc_super.ran();
 SELECT idem_detach('oc.u', 's');
 SELECT as_another FROM oc_super.ran();
 SELECT oc_super.def('oc3', $$new.tags @> '{urgent}'$$);
-SELECT idem_attach('oc3', 'oc.u', 's', validate => false);
+SELECT idem_attach('oc3', 'oc.u', 's');
 SELECT * FROM oc_super.ran();
 
 -- the owner's code does not find what a stranger has made
@@ -171,7 +171,35 @@ SELECT oc_super.def('oc4', 'oc_gone.f(new.id)');
 DROP SCHEMA oc_gone CASCADE;
 SELECT code, what FROM idem_lint('oc4');
 
-DROP SCHEMA oc, oc_super CASCADE;
+-- a domain's CHECK raises what it likes
+SET ROLE regress_idem_code_owner;
+CREATE DOMAIN oc.tag AS text CONSTRAINT tag CHECK (value IN ('vip', 'late'));
+CREATE TABLE oc.v (id int PRIMARY KEY, tags oc.tag[], s text);
+SELECT oc_super.def('oc5', $$new.tags @> '{vip}'$$);
+SELECT idem_attach('oc5', 'oc.v', 's');
+ALTER DOMAIN oc.tag DROP CONSTRAINT tag;
+ALTER DOMAIN oc.tag ADD CONSTRAINT tag CHECK (value IN ('VIP')) NOT VALID;
+SELECT code, what FROM idem_lint('oc5');
+SELECT oc_super.def('oc5', $$new.tags @> '{late}'$$);
+CREATE FUNCTION oc.raise(text) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE 'not %', $1; END $$;
+ALTER DOMAIN oc.tag DROP CONSTRAINT tag;
+ALTER DOMAIN oc.tag ADD CONSTRAINT tag CHECK (oc.raise(value)) NOT VALID;
+SELECT code, what FROM idem_lint('oc5');
+RESET ROLE;
+
+-- a table's owner who may not use its schema
+CREATE SCHEMA oc_hidden;
+CREATE TABLE oc_hidden.t (id int PRIMARY KEY, s text);
+ALTER TABLE oc_hidden.t OWNER TO regress_idem_code_owner;
+SELECT oc_super.def('oc6', 'new.id > 0');
+SELECT idem_attach('oc6', 'oc_hidden.t', 's');
+INSERT INTO oc_hidden.t VALUES (1, 'a');
+SELECT code, what, rows FROM idem_lint('oc6');
+SELECT idem_define('oc6', E'stateDiagram-v2\n[*] --> c\nc --> b', moved => '{"a": "c"}');
+SELECT s FROM oc_hidden.t;
+SELECT idem_diagram('oc6', counts => true);
+
+DROP SCHEMA oc, oc_super, oc_hidden CASCADE;
 DELETE FROM idem.machine WHERE name LIKE 'oc%';
 SELECT idem_revoke('regress_idem_code_owner'), idem_revoke('regress_idem_code_other'), idem_revoke('regress_idem_code_deployer');
 DROP ROLE regress_idem_code_deployer, regress_idem_code_owner, regress_idem_code_other;
