@@ -7,7 +7,9 @@
  * row: with SELECT on its table, and under row security only while the row is
  * there and visible to him, and only from its last insert on: what had the key
  * before may have been another's.  A column whose machine was not attached then has
- * no entry of that insert, only ones of before and after.
+ * no entry of that insert, only ones of before and after.  The table must keep a
+ * history: whoever made a table under a name that another one had could read that
+ * one's, else.  Of others it is read by who may read idem.history itself.
  */
 #include "postgres.h"
 
@@ -151,6 +153,17 @@ history_names(const IdemTable *table, Datum *schemas, Datum *names)
 	*names = makeArrayResult(all_names, CurrentMemoryContext);
 }
 
+static bool
+history_is_kept(const IdemTable *table)
+{
+	for (int i = 0; i < table->nbindings; i++)
+	{
+		if (table->bindings[i].history)
+			return true;
+	}
+	return false;
+}
+
 /*
  * Says why there is nothing, where nothing has been recorded: once in a
  * statement, which may ask for row after row.
@@ -159,11 +172,6 @@ static void
 history_tell_of_none(const IdemTable *table, const IdemTarget *target,
 					 FmgrInfo *flinfo)
 {
-	for (int i = 0; i < table->nbindings; i++)
-	{
-		if (table->bindings[i].history)
-			return;
-	}
 	if (flinfo->fn_extra != NULL)
 		return;
 	flinfo->fn_extra = flinfo;
@@ -211,6 +219,7 @@ idem_history(PG_FUNCTION_ARGS)
 	Datum		values[IDEM_TARGET_MAXKEYS];
 	Datum		args[lengthof(types)];
 	IdemIdentity saved;
+	bool		kept;
 	bool		fits;
 
 	idem_require_argument(fcinfo, 0, "table_name");
@@ -229,6 +238,15 @@ idem_history(PG_FUNCTION_ARGS)
 	table = idem_table_get(rel, CurrentMemoryContext);
 	idem_history_name(idem_history_key(target, table), target, values, &name);
 	table_close(rel, NoLock);
+	kept = history_is_kept(table);
+	if (!kept &&
+		pg_class_aclcheck(idem_catalog_relation(IDEM_REL_HISTORY), GetUserId(),
+						  ACL_SELECT) != ACLCHECK_OK)
+	{
+		history_tell_of_none(table, target, fcinfo->flinfo);
+		SPI_finish();
+		PG_RETURN_NULL();
+	}
 
 	args[0] = JsonbPGetDatum(name.row_key);
 	history_names(table, &args[1], &args[2]);
@@ -250,7 +268,7 @@ idem_history(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("table \"idem.history\" does not have its declared columns")));
-	if (SPI_processed == 0)
+	if (SPI_processed == 0 && !kept)
 		history_tell_of_none(table, target, fcinfo->flinfo);
 	for (uint64 i = 0; i < SPI_processed; i++)
 		tuplestore_puttuple(rsinfo->setResult, SPI_tuptable->vals[i]);

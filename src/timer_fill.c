@@ -43,6 +43,7 @@
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
+#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -201,6 +202,25 @@ timers_note(Oid relid, const char *machine, const char *tag, bool attached,
 }
 
 /*
+ * Whether a partition belongs to a role that the table's owner does not trust.
+ */
+static bool
+timers_have_strange_owner(Relation rel)
+{
+	ListCell   *lc;
+
+	foreach(lc, find_all_inheritors(RelationGetRelid(rel), NoLock, NULL))
+	{
+		Oid			owner = idem_catalog_owner_of(lfirst_oid(lc));
+
+		if (OidIsValid(owner) && !superuser_arg(owner) &&
+			!has_privs_of_role(rel->rd_rel->relowner, owner))
+			return true;
+	}
+	return false;
+}
+
+/*
  * Why idem_tick() fires nothing in a table, as a warning's detail; NULL if it
  * does.
  */
@@ -218,6 +238,12 @@ timers_refused(Relation rel, const char **hint)
 	{
 		*hint = "Set the table to NO FORCE ROW LEVEL SECURITY, or give its owner BYPASSRLS.";
 		return "They run as the table's owner, from whom row security may hide rows.";
+	}
+	if (rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE &&
+		timers_have_strange_owner(rel))
+	{
+		*hint = "Give all partitions to the owner of the table.";
+		return "They run as the table's owner, with triggers of a partition's owner, whose privileges he does not have.";
 	}
 	return NULL;
 }

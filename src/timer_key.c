@@ -176,9 +176,13 @@ idem_timers_rekey(IdemTarget *target, const IdemTable *table, Datum *args)
 	{
 		MemoryContext caller;
 		SPITupleTable *found;
+		IdemIdentity saved;
 
 		CHECK_FOR_INTERRUPTS();
+		/* what its owner has put on idem.timer runs as he */
+		idem_catalog_become(idem_catalog_owner(IDEM_REL_TIMER), &saved);
 		SPI_cursor_fetch(portal, true, BATCH_ROWS);
+		idem_catalog_restore(&saved);
 		found = SPI_tuptable;
 		caller = MemoryContextSwitchTo(batch);
 		renaming.n = SPI_processed;

@@ -76,8 +76,59 @@ UPDATE idem.timer SET due = now() - '1 min'::interval, row_key = '[1]' WHERE mac
 SELECT * FROM idem_tick();
 SELECT row_key, event FROM idem.timer WHERE machine = 'left';
 
+-- what the owner of idem.timer has put on it
+GRANT USAGE ON SCHEMA le TO PUBLIC;
+BEGIN;
+ALTER TABLE idem.timer OWNER TO regress_idem_left_evil;
+CREATE SEQUENCE le.as_another;
+GRANT USAGE ON SEQUENCE le.as_another TO PUBLIC;
+CREATE FUNCTION le.pol(text) RETURNS bool LANGUAGE plpgsql AS $$
+BEGIN
+	IF CURRENT_USER <> 'regress_idem_left_evil' THEN
+		PERFORM nextval('le.as_another');
+	END IF;
+	RETURN true;
+END $$;
+INSERT INTO lg.t VALUES (3, 'a');
+INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash, row_key, state, event, since, due)
+SELECT machine, table_schema, table_name, binding, 0, '{"x": 1}', '', '', now(), now() FROM idem.timer WHERE table_schema = 'lg' LIMIT 1;
+CREATE POLICY p ON idem.timer USING (le.pol(event));
+ALTER TABLE idem.timer ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+SELECT table_name, outcome FROM idem_tick();
+SELECT is_called FROM le.as_another;
+ROLLBACK;
+
+-- a partition of somebody else's: his triggers would run as the owner of the root
+SET ROLE regress_idem_left_good;
+CREATE TABLE lg.p (id int PRIMARY KEY, s text) PARTITION BY RANGE (id);
+CREATE TABLE lg.p1 PARTITION OF lg.p DEFAULT;
+SELECT idem_attach('left', 'lg.p', 's', history => true);
+INSERT INTO lg.p VALUES (1, 'a');
+RESET ROLE;
+ALTER TABLE lg.p1 OWNER TO regress_idem_left_evil;
+SELECT table_name, outcome FROM idem_tick();
+SELECT s FROM lg.p;
+ALTER TABLE lg.p1 OWNER TO CURRENT_USER;
+UPDATE idem.timer SET due = now() - '1 min'::interval WHERE machine = 'left';
+SELECT table_name, outcome FROM idem_tick();
+SELECT s FROM lg.p;
+
+-- history of another table that had the name
+SET ROLE regress_idem_left_good;
+ALTER TABLE lg.t RENAME TO former;
+CREATE TABLE lg.t (id int PRIMARY KEY);
+SELECT to_state FROM idem_history('lg.t', 1);
+RESET ROLE;
+CREATE ROLE regress_idem_left_app;
+SELECT idem_grant('regress_idem_left_app');
+ALTER TABLE lg.t OWNER TO regress_idem_left_app;
+GRANT USAGE ON SCHEMA lg TO regress_idem_left_app;
+SET ROLE regress_idem_left_app;
+SELECT to_state FROM idem_history('lg.t', 1);
+RESET ROLE;
+
 DROP SCHEMA le, lg CASCADE;
 DELETE FROM idem.timer WHERE machine = 'left';
 DELETE FROM idem.machine WHERE name LIKE 'left%';
-SELECT idem_revoke('regress_idem_left_evil'), idem_revoke('regress_idem_left_good');
-DROP ROLE regress_idem_left_evil, regress_idem_left_good;
+SELECT idem_revoke('regress_idem_left_app'), idem_revoke('regress_idem_left_evil'), idem_revoke('regress_idem_left_good');
+DROP ROLE regress_idem_left_app, regress_idem_left_evil, regress_idem_left_good;
