@@ -219,11 +219,14 @@ void
 idem_guard_proof_of_rest(int nestlevel)
 {
 	int			first = proof_first(nestlevel);
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
-												  "idem proof",
-												  ALLOCSET_SMALL_SIZES);
-	MemoryContext former = MemoryContextSwitchTo(context);
+	MemoryContext context;
+	MemoryContext former;
 
+	if (first == nnotes)
+		return;
+	context = AllocSetContextCreate(CurrentMemoryContext, "idem proof",
+									ALLOCSET_SMALL_SIZES);
+	former = MemoryContextSwitchTo(context);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	for (int i = first; i < nnotes; i++)
 	{
@@ -271,8 +274,7 @@ proof_transaction_ends(XactEvent event, void *arg)
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
-			if (nnotes > 0)
-				idem_guard_proof_of_rest(0);
+			idem_guard_proof_of_rest(0);
 			break;
 		default:
 			/* the memory goes with the transaction */

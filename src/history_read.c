@@ -190,7 +190,10 @@ history_tell_of_none(const IdemTable *table, const IdemTarget *target,
 Datum
 idem_history(PG_FUNCTION_ARGS)
 {
-	/* the last insert, and of what else that transaction inserted the row into */
+	/*
+	 * the last insert, and of what else that transaction inserted the row
+	 * into
+	 */
 	static const char statement[] =
 	"SELECT h.* FROM idem.history AS h"
 	" LEFT JOIN (SELECT i.seq, i.xmin AS by FROM idem.history AS i"

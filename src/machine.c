@@ -255,31 +255,18 @@ check_roles(Datum roles, const char *event)
 	}
 }
 
-static int
-column_number(TupleDesc desc, const char *column)
-{
-	int			number = SPI_fnumber(desc, column);
-
-	if (number <= 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("column \"%s\" of a table of schema \"idem\" does not exist",
-						column)));
-	return number;
-}
-
 /* the tables' columns by name, as text */
 static char *
 column_text(HeapTuple tuple, TupleDesc desc, const char *column)
 {
-	return idem_own_text(tuple, desc, column_number(desc, column));
+	return idem_own_text(tuple, desc, idem_own_column(desc, column));
 }
 
 /* the same for those that may be NULL */
 static char *
 column_text_or_null(HeapTuple tuple, TupleDesc desc, const char *column)
 {
-	return SPI_getvalue(tuple, desc, column_number(desc, column));
+	return SPI_getvalue(tuple, desc, idem_own_column(desc, column));
 }
 
 /*
@@ -499,7 +486,7 @@ check_transition_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 			idem_guard_check_tables(machine, &rule);
 		}
 	}
-	roles = idem_own_value(new, desc, column_number(desc, "roles"),
+	roles = idem_own_value(new, desc, idem_own_column(desc, "roles"),
 						   NAMEARRAYOID, &isnull);
 	if (!isnull)
 		check_roles(roles, event);

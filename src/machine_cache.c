@@ -106,56 +106,33 @@ machine_forget_all(void)
 	}
 }
 
-/* columns of idem.machine, idem.state and idem.transition, in order */
-enum
-{
-	COL_MACHINE = 1
-};
-
-enum
-{
-	STATE_NAME = COL_MACHINE + 1,
-	STATE_INITIAL,
-	STATE_FINAL,
-	STATE_FROZEN,
-	STATE_SELF
-};
-
-enum
-{
-	RULE_EVENT = COL_MACHINE + 1,
-	RULE_FROM,
-	RULE_TO,
-	RULE_PRIORITY,
-	RULE_GUARD,
-	RULE_ROLES,
-	RULE_AFTER
-};
-
 /* an opened table of definitions, read row by row */
 typedef struct MachineScan
 {
 	Relation	rel;
 	TableScanDesc scan;
 	TupleTableSlot *slot;
+	const char *machine;		/* the column that names the machine */
 	HeapTuple	tuple;			/* of the last row that was found */
 } MachineScan;
 
 static void
-machine_scan_begin(MachineScan *scan, IdemRelation which, Snapshot snapshot)
+machine_scan_begin(MachineScan *scan, IdemRelation which, const char *machine,
+				   Snapshot snapshot)
 {
-	static const Oid types[] = {TEXTOID};
-
 	scan->rel = table_open(idem_catalog_relation(which), AccessShareLock);
-	idem_own_require(scan->rel, types, lengthof(types));
+	idem_own_require(scan->rel, NULL, 0);
+	scan->machine = machine;
 	scan->slot = table_slot_create(scan->rel, NULL);
 	scan->scan = table_beginscan(scan->rel, snapshot, 0, NULL);
 }
 
 static Datum
-machine_value(MachineScan *scan, int column, Oid type, bool *isnull)
+machine_value(MachineScan *scan, const char *column, Oid type, bool *isnull)
 {
-	return idem_own_value(scan->tuple, RelationGetDescr(scan->rel), column,
+	TupleDesc	desc = RelationGetDescr(scan->rel);
+
+	return idem_own_value(scan->tuple, desc, idem_own_column(desc, column),
 						  type, isnull);
 }
 
@@ -171,7 +148,7 @@ machine_scan_next(MachineScan *scan, const char *name)
 
 		CHECK_FOR_INTERRUPTS();
 		scan->tuple = ExecFetchSlotHeapTuple(scan->slot, false, NULL);
-		machine = DatumGetTextPP(machine_value(scan, COL_MACHINE, TEXTOID,
+		machine = DatumGetTextPP(machine_value(scan, scan->machine, TEXTOID,
 											   NULL));
 		if (VARSIZE_ANY_EXHDR(machine) == strlen(name) &&
 			memcmp(VARDATA_ANY(machine), name, strlen(name)) == 0)
@@ -189,13 +166,13 @@ machine_scan_end(MachineScan *scan)
 }
 
 static char *
-machine_text(MachineScan *scan, int column)
+machine_text(MachineScan *scan, const char *column)
 {
 	return TextDatumGetCString(machine_value(scan, column, TEXTOID, NULL));
 }
 
 static bool
-machine_bool(MachineScan *scan, int column)
+machine_bool(MachineScan *scan, const char *column)
 {
 	return DatumGetBool(machine_value(scan, column, BOOLOID, NULL));
 }
@@ -250,11 +227,11 @@ machine_read_states(IdemMachine *machine, Snapshot snapshot)
 	int			room = 16;
 
 	machine->states = palloc(room * sizeof(IdemMachineState));
-	machine_scan_begin(&scan, IDEM_REL_STATE, snapshot);
+	machine_scan_begin(&scan, IDEM_REL_STATE, "machine", snapshot);
 	while (machine_scan_next(&scan, machine->name))
 	{
 		IdemMachineState *state;
-		char	   *self = machine_text(&scan, STATE_SELF);
+		char	   *self = machine_text(&scan, "self");
 
 		if (machine->nstates == room)
 		{
@@ -264,11 +241,11 @@ machine_read_states(IdemMachine *machine, Snapshot snapshot)
 		}
 		state = &machine->states[machine->nstates++];
 		memset(state, 0, sizeof(IdemMachineState));
-		state->name = machine_text(&scan, STATE_NAME);
+		state->name = machine_text(&scan, "name");
 		state->length = strlen(state->name);
-		state->initial = machine_bool(&scan, STATE_INITIAL);
-		state->final = machine_bool(&scan, STATE_FINAL);
-		state->frozen = machine_bool(&scan, STATE_FROZEN);
+		state->initial = machine_bool(&scan, "initial");
+		state->final = machine_bool(&scan, "final");
+		state->frozen = machine_bool(&scan, "frozen");
 		state->is_number = machine_parse_number(state->name, &state->number);
 		if (strcmp(self, "deny") == 0)
 			state->self = IDEM_SELF_DENY;
@@ -304,12 +281,12 @@ machine_read_rules(IdemMachine *machine, Snapshot snapshot)
 	int			room = 16;
 
 	machine->rules = palloc(room * sizeof(IdemRule));
-	machine_scan_begin(&scan, IDEM_REL_TRANSITION, snapshot);
+	machine_scan_begin(&scan, IDEM_REL_TRANSITION, "machine", snapshot);
 	while (machine_scan_next(&scan, machine->name))
 	{
 		IdemRule   *rule;
-		char	   *from = machine_text(&scan, RULE_FROM);
-		char	   *to = machine_text(&scan, RULE_TO);
+		char	   *from = machine_text(&scan, "from_state");
+		char	   *to = machine_text(&scan, "to_state");
 		int			to_state = idem_machine_state(machine, to, strlen(to));
 		Datum		value;
 		bool		isnull;
@@ -324,18 +301,18 @@ machine_read_rules(IdemMachine *machine, Snapshot snapshot)
 		}
 		rule = &machine->rules[machine->nrules++];
 		memset(rule, 0, sizeof(IdemRule));
-		rule->event = machine_text(&scan, RULE_EVENT);
+		rule->event = machine_text(&scan, "event");
 		rule->from = strcmp(from, "*") == 0 ? NULL : from;
 		rule->to = to;
-		rule->priority = DatumGetInt32(machine_value(&scan, RULE_PRIORITY,
+		rule->priority = DatumGetInt32(machine_value(&scan, "priority",
 													 INT4OID, NULL));
-		value = machine_value(&scan, RULE_GUARD, TEXTOID, &isnull);
+		value = machine_value(&scan, "guard", TEXTOID, &isnull);
 		if (!isnull)
 			rule->guard = TextDatumGetCString(value);
-		value = machine_value(&scan, RULE_ROLES, NAMEARRAYOID, &isnull);
+		value = machine_value(&scan, "roles", NAMEARRAYOID, &isnull);
 		if (!isnull)
 			machine_read_roles(rule, value);
-		value = machine_value(&scan, RULE_AFTER, INTERVALOID,
+		value = machine_value(&scan, "after", INTERVALOID,
 							  &isnull);
 		if (!isnull)
 		{
@@ -407,7 +384,7 @@ machine_compile(const char *name)
 	kept->machine.serial = ++last_serial;
 
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	machine_scan_begin(&scan, IDEM_REL_MACHINE, snapshot);
+	machine_scan_begin(&scan, IDEM_REL_MACHINE, "name", snapshot);
 	found = machine_scan_next(&scan, name);
 	machine_scan_end(&scan);
 	if (found)

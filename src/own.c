@@ -42,7 +42,7 @@ idem_own_require(Relation rel, const Oid *types, int ncolumns)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"idem.%s\" is not a plain table with its declared columns",
 						RelationGetRelationName(rel)),
-				 errhint("Take back what was changed on the table."),
+				 errhint("Take back what was changed on the table. A column that was dropped and added again stays in the way until a dump and restore."),
 				 errtable(rel),
 				 errhidestmt(true)));
 }
@@ -97,11 +97,27 @@ own_require(bool fits, TupleDesc desc, int column)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("column \"%s\" of a table of schema \"idem\" is not as declared",
-						column < 1 || column > desc->natts ? "?" :
 						NameStr(TupleDescAttr(desc, column - 1)->attname)),
-				 errdetail("It is missing, has another type, or is NULL in a row."),
+				 errdetail("It has another type, or is NULL in a row."),
 				 errhint("Take back what was changed on the table."),
 				 errhidestmt(true)));
+}
+
+/*
+ * The number of a column by its name.
+ */
+int
+idem_own_column(TupleDesc desc, const char *name)
+{
+	int			column = SPI_fnumber(desc, name);
+
+	if (column <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of a table of schema \"idem\" does not exist",
+						name),
+				 errhidestmt(true)));
+	return column;
 }
 
 /*
@@ -114,8 +130,8 @@ idem_own_value(HeapTuple tuple, TupleDesc desc, int column, Oid type,
 	Datum		value;
 	bool		none;
 
-	own_require(column >= 1 && column <= desc->natts &&
-				TupleDescAttr(desc, column - 1)->atttypid == type,
+	Assert(column >= 1 && column <= desc->natts);
+	own_require(TupleDescAttr(desc, column - 1)->atttypid == type,
 				desc, column);
 	value = heap_getattr(tuple, column, desc, &none);
 	if (isnull != NULL)

@@ -34,6 +34,7 @@ extern uint64 idem_own_run_at(IdemOwnStatement * statement, IdemRelation whose,
 extern uint64 idem_own_run(IdemOwnStatement * statement, IdemRelation whose,
 						   const Datum *values);
 extern void idem_own_require(Relation rel, const Oid *types, int ncolumns);
+extern int	idem_own_column(TupleDesc desc, const char *name);
 extern Datum idem_own_value(HeapTuple tuple, TupleDesc desc, int column,
 							Oid type, bool *isnull);
 extern char *idem_own_text(HeapTuple tuple, TupleDesc desc, int column);
