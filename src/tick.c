@@ -103,6 +103,7 @@ typedef struct Timer
 	Jsonb	   *former_key;		/* what it was if that is not row_key; or NULL */
 	bool		looked;			/* the table has been looked at in this call */
 	Oid			refused_by;		/* a table in which none is fired */
+	struct Tick *tick;			/* the call */
 
 	/* what has become of it */
 	bool		done;			/* what was written stays */
@@ -127,6 +128,8 @@ typedef struct Tick
 								 * vain */
 	List	   *looked;			/* notes of tables that were looked at */
 	List	   *warned;			/* OIDs of tables in which none is fired */
+	List	   *clear;			/* roles whom no temporary object misleads */
+	List	   *misled;			/* ... and others; what a tick runs makes none */
 } Tick;
 
 static char *tick_error;
@@ -331,6 +334,26 @@ tick_lock(Oid relid)
 }
 
 /*
+ * Whether the session has temporary objects that may mislead what runs as a role.
+ */
+static bool
+tick_is_misled(Tick *tick, Oid role)
+{
+	MemoryContext caller;
+	List	  **list;
+
+	if (list_member_oid(tick->clear, role))
+		return false;
+	if (list_member_oid(tick->misled, role))
+		return true;
+	list = idem_catalog_has_temporary(role) ? &tick->misled : &tick->clear;
+	caller = MemoryContextSwitchTo(TopTransactionContext);
+	*list = lappend_oid(*list, role);
+	MemoryContextSwitchTo(caller);
+	return list == &tick->misled;
+}
+
+/*
  * Looks at table, machine and rule.
  */
 static void
@@ -361,14 +384,15 @@ tick_handle(void *arg)
 	}
 	/* to open a table may be to run functions of its owner's */
 	role = superuser_arg(owner) ? GetUserId() : owner;
-	if (idem_catalog_has_temporary(role))
+	if (tick_is_misled(timer->tick, role))
 	{
+		/* it stays as it is, for others */
 		timer->refused_by = relid;
 		timer->outcome = "refused";
-		tick_put_off(timer);
+		timer->keep = true;
 		return;
 	}
-	idem_catalog_become_user(role, schema, &saved);
+	idem_catalog_become_under(role, idem_catalog_path(schema), &saved);
 	if (tick_lock(relid))
 		rel = try_table_open(relid, NoLock);
 	if (rel == NULL || rel->rd_rel->relowner != owner)
@@ -645,8 +669,9 @@ tick_due(Tick *tick, int64 left, bool *filled)
 		CHECK_FOR_INTERRUPTS();
 		timer = palloc(sizeof(Timer));
 		tick_load(table->vals[i], table->tupdesc, timer);
+		timer->tick = tick;
 		tick_one(tick, timer, idem_guc_tick_row_timeout);
-		*filled |= tick_is_note(timer);
+		*filled |= tick_is_note(timer) && timer->done;
 		if (timer->outcome != NULL && tick->rsinfo != NULL)
 			tick_tell(tick->rsinfo, timer);
 	}

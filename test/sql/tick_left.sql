@@ -113,6 +113,19 @@ UPDATE idem.timer SET due = now() - '1 min'::interval WHERE machine = 'left';
 SELECT table_name, outcome FROM idem_tick();
 SELECT s FROM lg.p;
 
+-- a session with temporary objects of another's leaves the timer as it is
+SET ROLE regress_idem_left_good;
+INSERT INTO lg.t VALUES (9, 'a');
+RESET ROLE;
+UPDATE idem.timer SET due = now() - '1 min'::interval WHERE machine = 'left';
+SET ROLE regress_idem_left_evil;
+CREATE TEMP TABLE misleading (a int);
+SELECT table_name, outcome FROM idem_tick();
+RESET ROLE;
+SELECT due < now(), tries FROM idem.timer WHERE machine = 'left';
+DROP TABLE misleading;
+SELECT table_name, outcome FROM idem_tick();
+
 -- history of another table that had the name
 SET ROLE regress_idem_left_good;
 ALTER TABLE lg.t RENAME TO former;
