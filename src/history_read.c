@@ -192,7 +192,8 @@ idem_history(PG_FUNCTION_ARGS)
 {
 	/*
 	 * the last insert, and of what else that transaction inserted the row
-	 * into
+	 * into, without anything in between: after a restore one transaction has
+	 * inserted all
 	 */
 	static const char statement[] =
 	"SELECT h.* FROM idem.history AS h"
@@ -209,6 +210,10 @@ idem_history(PG_FUNCTION_ARGS)
 	" AND born.table_schema OPERATOR(pg_catalog.=) h.table_schema"
 	" AND born.table_name OPERATOR(pg_catalog.=) h.table_name"
 	" AND born.column_name OPERATOR(pg_catalog.=) h.column_name"
+	" AND NOT EXISTS (SELECT FROM idem.history AS i WHERE " HISTORY_OF_ROW("i")
+	" AND (i.from_state IS NOT NULL OR i.event IS NOT NULL)"
+	" AND i.seq OPERATOR(pg_catalog.>) born.seq"
+	" AND i.seq OPERATOR(pg_catalog.<) last.seq)"
 	" WHERE " HISTORY_OF_ROW("h")
 	" AND h.seq OPERATOR(pg_catalog.>=) COALESCE(born.seq, last.seq, h.seq)"
 	" ORDER BY h.seq";

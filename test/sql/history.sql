@@ -183,6 +183,15 @@ INSERT INTO hi_two VALUES (1);
 SET ROLE regress_idem_hist_app;
 SELECT column_name, event, to_state, context FROM idem_history('hi_two', 1);
 RESET ROLE;
+-- ... nor after a restore, which is one transaction
+BEGIN;
+CREATE TEMP TABLE hi_dump AS SELECT * FROM idem.history WHERE table_name = 'hi_two';
+ALTER TABLE idem.history DISABLE TRIGGER USER;
+DELETE FROM idem.history WHERE table_name = 'hi_two';
+INSERT INTO idem.history SELECT * FROM hi_dump;
+SET ROLE regress_idem_hist_app;
+SELECT column_name, event, to_state, context FROM idem_history('hi_two', 1);
+ROLLBACK;
 SELECT idem_attach('hi', 'hi_two', 'other', history => true);
 UPDATE hi_two SET other = 'pending';
 SET ROLE regress_idem_hist_app;
