@@ -41,7 +41,6 @@
 #include "utils/rel.h"
 #include "utils/reltrigger.h"
 #include "utils/ruleutils.h"
-#include "utils/snapmgr.h"
 
 #include "attach.h"
 #include "catalog.h"

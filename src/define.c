@@ -36,7 +36,6 @@
 #include "machine.h"
 #include "machine_cache.h"
 #include "own.h"
-#include "store.h"
 #include "timer.h"
 
 PG_FUNCTION_INFO_V1(idem_define);

@@ -20,14 +20,12 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "utils/snapmgr.h"
 
 #include "catalog.h"
 #include "diagram.h"
 #include "errors.h"
 #include "machine.h"
 #include "own.h"
-#include "store.h"
 
 PG_FUNCTION_INFO_V1(idem_diagram);
 

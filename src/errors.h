@@ -35,7 +35,7 @@
 extern void idem_require_writable(const char *verb);
 
 /* report.c */
-extern void idem_report_missing(const char *argument) pg_attribute_noreturn();
+extern void idem_report_missing(const char *argument);
 extern void idem_require_argument(FunctionCallInfo fcinfo, int n,
 								  const char *name);
 extern int	idem_errcolumn(Oid relid, const char *column);

@@ -19,14 +19,12 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
-#include "utils/snapmgr.h"
 
 #include "catalog.h"
 #include "diagram.h"
 #include "guc.h"
 #include "machine.h"
 #include "own.h"
-#include "store.h"
 
 PG_FUNCTION_INFO_V1(idem_export);
 

@@ -267,7 +267,11 @@ history_key_stays(IdemTaken *taken, TriggerData *trigdata,
 		row.passed = idem_writing_reserved(binding, row.command, row.whole_hash,
 										   &row.seq, &row.at);
 	}
-	/* under a key that is not recorded yet there is only what another row left */
+
+	/*
+	 * under a key that is not recorded yet there is only what another row
+	 * left
+	 */
 	if (since == 0 && row.to != NULL && !row.passed)
 		since = idem_writing_since(binding, taken->replaced, left.whole_hash,
 								   row.to);

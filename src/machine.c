@@ -42,7 +42,6 @@
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/rel.h"
-#include "utils/snapmgr.h"
 
 #include "catalog.h"
 #include "definition.h"
@@ -50,7 +49,6 @@
 #include "machine.h"
 #include "machine_cache.h"
 #include "own.h"
-#include "store.h"
 #include "timer.h"
 
 #define MAX_NAME_LENGTH		128

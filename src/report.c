@@ -20,7 +20,6 @@ idem_report_missing(const char *argument)
 			(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
 			 errmsg("argument \"%s\" is missing", argument),
 			 errhidestmt(true)));
-	pg_unreachable();
 }
 
 void

@@ -403,7 +403,7 @@ idem_timers_since(const IdemBinding *binding, const IdemHistoryRow *left,
 {
 	static SPIPlanPtr plan = NULL;
 	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT8OID,
-		JSONBOID, JSONBOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID};
+	JSONBOID, JSONBOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID};
 	IdemTimers *timers = label != NULL ? idem_timers_open(binding) : NULL;
 	Datum		args[lengthof(types)];
 	TimestampTz since[2] = {0, 0};

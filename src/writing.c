@@ -57,7 +57,7 @@ typedef struct Taker
 	CommandId	command;
 	TransactionId by;
 	struct Taker *former;
-} Taker;
+}			Taker;
 
 /* a row version that a statement inside of the one that wrote it replaces */
 typedef struct VersionKey
