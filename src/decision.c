@@ -24,7 +24,6 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "access/xact.h"
 #include "common/hashfn.h"
 #include "replication/logicalworker.h"
@@ -155,14 +154,6 @@ decision_note_inner(DecisionKey key, CommandId command, int nestlevel)
 	inner[ninner++].nestlevel = nestlevel;
 }
 
-static void
-kept_free(Kept * kept)
-{
-	if (kept->decision.image != NULL)
-		heap_freetuple(kept->decision.image);
-	pfree(kept);
-}
-
 /*
  * Forgets what was decided for updates of the version that are over.
  */
@@ -174,7 +165,7 @@ decision_clear(Decision * of, int depth)
 		Kept	   *kept = of->kept;
 
 		of->kept = kept->outer;
-		kept_free(kept);
+		pfree(kept);
 	}
 }
 
@@ -197,7 +188,7 @@ idem_decision_none(Oid trigger, ItemPointer tid, int depth)
 }
 
 /*
- * Keeps a copy; of the image too.
+ * Keeps a copy.
  */
 void
 idem_decision_keep(Oid trigger, ItemPointer tid, CommandId command, int depth,
@@ -217,8 +208,6 @@ idem_decision_keep(Oid trigger, ItemPointer tid, CommandId command, int depth,
 	if (depth == 1 && IsLogicalWorker())
 		kept->command = InvalidCommandId;
 	kept->decision = *decision;
-	kept->decision.image = decision->image != NULL ?
-		heap_copytuple(decision->image) : NULL;
 	if (decisions == NULL)
 		decisions = decision_create(TopTransactionContext, 64, NULL);
 	else if (decisions->members == 0)
@@ -259,8 +248,7 @@ decision_unlink(DecisionKey key, CommandId command)
 }
 
 /*
- * Takes it out, with a copy of the image: an error of the caller's leaves nothing
- * behind.  False if there is none.
+ * Takes it out.  False if there is none.
  */
 bool
 idem_decision_take(Oid trigger, ItemPointer tid, CommandId command,
@@ -274,9 +262,7 @@ idem_decision_take(Oid trigger, ItemPointer tid, CommandId command,
 	if (kept == NULL)
 		return false;
 	*decision = kept->decision;
-	if (decision->image != NULL)
-		decision->image = heap_copytuple(kept->decision.image);
-	kept_free(kept);
+	pfree(kept);
 	return true;
 }
 
@@ -323,7 +309,7 @@ decision_subtransaction_ends(SubXactEvent event, SubTransactionId mine,
 			Kept	   *kept = decision_unlink(inner[i].key, inner[i].command);
 
 			if (kept != NULL)
-				kept_free(kept);
+				pfree(kept);
 		}
 		ninner = first;
 	}

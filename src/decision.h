@@ -20,7 +20,9 @@ typedef struct IdemDecision
 	bool		told;			/* it would have been refused, and was
 								 * reported */
 	bool		stays;			/* in its state */
-	HeapTuple	image;			/* the new row as it was decided on, or NULL */
+	bool		has_image;		/* of the new row as it was decided on: */
+	uint64		row_hash;		/* guard_image.c */
+	uint64		key_hash;		/* by which it is known where it moves */
 }			IdemDecision;
 
 extern void idem_decision_init(void);

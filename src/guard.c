@@ -137,8 +137,10 @@ guard_begin(FunctionCallInfo fcinfo)
 	if (call->taken.partition && TRIGGER_FIRED_BEFORE(trigdata->tg_event))
 	{
 		MemoryContext caller = MemoryContextSwitchTo(holder);
+		bool		whole;
 
 		call->leave_columns = idem_guard_leave_columns(rel, binding);
+		call->key_columns = idem_guard_key_columns(rel, &whole);
 		MemoryContextSwitchTo(caller);
 	}
 
@@ -157,6 +159,20 @@ idem_guard_stays(IdemGuardCall * call, TriggerData *trigdata,
 		idem_taken_key != NULL)
 		idem_taken_key(&call->taken, trigdata, call->judge->binding, old_slot,
 					   new_slot);
+}
+
+/*
+ * What the row is to be known by that is decided on.
+ */
+static void
+guard_image(IdemGuardCall * call, TriggerData *trigdata, IdemDecision * decision)
+{
+	decision->has_image = true;
+	decision->row_hash = idem_guard_hash_row(trigdata->tg_newslot);
+	decision->key_hash = idem_guard_hash_columns(trigdata->tg_newslot,
+												 call->judge->relid,
+												 trigdata->tg_relation,
+												 call->key_columns);
 }
 
 /*
@@ -193,8 +209,8 @@ guard_before_update(IdemGuardCall * call, TriggerData *trigdata)
 			decision.machine = call->judge->machine;
 			decision.stays = !moves_on;
 			/* what is no state has no index to know it by */
-			decision.image = binding->overruled || leaves || decision.to < 0 ?
-				trigdata->tg_newtuple : NULL;
+			if (binding->overruled || leaves || decision.to < 0)
+				guard_image(call, trigdata, &decision);
 			idem_decision_keep(binding->trigger, &old_tuple->t_self,
 							   call->taken.command, call->depth, &decision);
 		}
@@ -211,7 +227,8 @@ guard_before_update(IdemGuardCall * call, TriggerData *trigdata)
 		{
 			decision.machine = call->judge->machine;
 			decision.stays = !moves_on;
-			decision.image = moves_on ? trigdata->tg_newtuple : NULL;
+			if (moves_on)
+				guard_image(call, trigdata, &decision);
 			idem_guard_proof_note(call, trigdata->tg_relation,
 								  &old_tuple->t_self, &decision);
 		}

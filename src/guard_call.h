@@ -34,6 +34,7 @@ typedef struct IdemGuardCall
 	int			seen_last;		/* of these */
 	Bitmapset  *leave_columns;	/* by which a row is in its partition, or is
 								 * known where it moves */
+	Bitmapset  *key_columns;	/* idem_guard_key_columns() */
 }			IdemGuardCall;
 
 /* guard.c */
@@ -59,6 +60,12 @@ extern bool idem_guard_prove(IdemGuardCall * call, ItemPointer tid,
 extern void idem_guard_insert(IdemGuardCall * call, TupleTableSlot *slot);
 extern void idem_guard_delete(IdemGuardCall * call, TupleTableSlot *slot);
 
+/* guard_image.c */
+extern uint64 idem_guard_hash_row(TupleTableSlot *slot);
+extern uint64 idem_guard_hash_columns(TupleTableSlot *slot, Oid relid,
+									  Relation named,
+									  const Bitmapset *columns);
+
 /* guard_proof.c */
 extern void idem_guard_proof_init(void);
 extern bool idem_guard_proof_is_due(void);
@@ -73,6 +80,7 @@ extern void idem_guard_move_init(void);
 extern bool idem_guard_has_moved(void);
 extern Bitmapset *idem_guard_leave_columns(Relation rel,
 										   const IdemBinding *binding);
+extern Bitmapset *idem_guard_key_columns(Relation rel, bool *whole);
 extern bool idem_guard_leaves(const IdemGuardCall * call, TriggerData *trigdata);
 extern bool idem_guard_leave(IdemGuardCall * call, TriggerData *trigdata);
 extern bool idem_guard_arrive(IdemGuardCall * call, TriggerData *trigdata);

@@ -9,7 +9,6 @@
 
 #include "access/htup_details.h"
 #include "utils/builtins.h"
-#include "utils/datum.h"
 #include "utils/lsyscache.h"
 
 #include "errors.h"
@@ -226,7 +225,7 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 	decision->to = to;
 	decision->event = NULL;
 	decision->named = named;
-	decision->image = NULL;
+	decision->has_image = false;
 
 	if (same && from == IDEM_STATE_UNKNOWN)
 		same = strcmp(idem_guard_label(call, old_value, old_null),
@@ -332,37 +331,6 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 }
 
 /*
- * Whether two rows of one relation are the same, column for column.
- */
-static bool
-guard_same_row(HeapTuple a, TupleTableSlot *slot)
-{
-	TupleDesc	desc = slot->tts_tupleDescriptor;
-	Datum	   *values = palloc(desc->natts * sizeof(Datum));
-	bool	   *nulls = palloc(desc->natts * sizeof(bool));
-	bool		same = true;
-
-	heap_deform_tuple(a, desc, values, nulls);
-	slot_getallattrs(slot);
-	for (int i = 0; i < desc->natts && same; i++)
-	{
-		Form_pg_attribute column = TupleDescAttr(desc, i);
-
-		/* what is generated follows from the others */
-		if (column->attisdropped || column->attgenerated != '\0')
-			continue;
-		if (nulls[i] || slot->tts_isnull[i])
-			same = nulls[i] && slot->tts_isnull[i];
-		else
-			same = datum_image_eq(values[i], slot->tts_values[i],
-								  column->attbyval, column->attlen);
-	}
-	pfree(values);
-	pfree(nulls);
-	return same;
-}
-
-/*
  * Whether a row is what was decided on.
  */
 static bool
@@ -373,8 +341,8 @@ guard_is_decided(IdemGuardCall * call, const IdemDecision * kept,
 	bool		isnull;
 	int			state;
 
-	if (kept->image != NULL)
-		return guard_same_row(kept->image, slot);
+	if (kept->has_image)
+		return kept->row_hash == idem_guard_hash_row(slot);
 	state = idem_guard_state(call, slot, &value, &isnull);
 	if (kept->machine == call->judge->machine)
 		return state == kept->to;

@@ -49,8 +49,8 @@ typedef struct GuardMove
 	Oid			relid;			/* where it was */
 	CommandId	command;
 	HeapTuple	row;
-	Bitmapset  *primary;		/* columns of its primary key */
-	Bitmapset  *identity;		/* ... by which it is in no partition */
+	Bitmapset  *key;			/* columns that it is known by */
+	bool		whole;			/* these are the whole primary key */
 	bool		kept;
 	IdemDecision decision;
 	struct GuardMove *next;
@@ -88,8 +88,6 @@ static void
 move_forget(GuardMove *move)
 {
 	heap_freetuple(move->row);
-	if (move->kept && move->decision.image != NULL)
-		heap_freetuple(move->decision.image);
 	move->filled = false;
 }
 
@@ -155,51 +153,44 @@ idem_guard_leaves(const IdemGuardCall * call, TriggerData *trigdata)
 }
 
 /*
- * Whether it may be the row that is on its way; "row" is that as the partition of
- * the slot has it, or was to have it.
+ * The columns by which a row is known where it moves: those of its primary key that
+ * do not say in which partition it is; all ("whole") if there are no others.
+ */
+Bitmapset *
+idem_guard_key_columns(Relation rel, bool *whole)
+{
+	Bitmapset  *primary = RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_PRIMARY_KEY);
+	Bitmapset  *key = bms_difference(primary, move_partition_columns(rel));
+
+	*whole = bms_is_empty(key);
+	return *whole ? primary : key;
+}
+
+/*
+ * Whether it may be the row that is on its way, and that was the old one.  What
+ * was decided on is known by the key that it was to have.
  */
 static bool
-move_is_same(const GuardMove *move, Relation source, Oid relid, HeapTuple row,
-			 TupleTableSlot *slot)
+move_is_same(const GuardMove *move, Relation source, Oid relid,
+			 TupleTableSlot *old_slot, TupleTableSlot *slot)
 {
-	TupleDesc	desc = slot->tts_tupleDescriptor;
-	const Bitmapset *identity = move->identity;
-	int			member = -1;
+	bool		image = move->kept && move->decision.has_image;
 
-	if (bms_is_empty(identity) && move->kept && move->decision.image != NULL)
-		identity = move->primary;
-	while ((member = bms_next_member(identity, member)) >= 0)
-	{
-		AttrNumber	there = member + FirstLowInvalidHeapAttributeNumber;
-		const char *name = NameStr(TupleDescAttr(RelationGetDescr(source),
-												 there - 1)->attname);
-		AttrNumber	column = get_attnum(relid, name);
-		Form_pg_attribute att = TupleDescAttr(desc, column - 1);
-		bool		was_null;
-		bool		is_null;
-		Datum		was = heap_getattr(row, column, desc, &was_null);
-		Datum		is = slot_getattr(slot, column, &is_null);
-
-		/* what is generated was not known yet */
-		if (att->attgenerated == '\0' &&
-			(was_null || is_null ||
-			 !datum_image_eq(was, is, att->attbyval, att->attlen)))
-			return false;
-	}
-	return true;
+	if (move->whole && !image)
+		return true;
+	return idem_guard_hash_columns(slot, relid, source, move->key) ==
+		(image ? move->decision.key_hash :
+		 idem_guard_hash_columns(old_slot, relid, source, move->key));
 }
 
 static void
 move_set_columns(GuardMove *move, Relation rel)
 {
-	Bitmapset  *primary = RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_PRIMARY_KEY);
-	Bitmapset  *columns = move_partition_columns(rel);
+	Bitmapset  *key = idem_guard_key_columns(rel, &move->whole);
 	MemoryContext caller = MemoryContextSwitchTo(TopTransactionContext);
 
-	bms_free(move->primary);
-	bms_free(move->identity);
-	move->primary = bms_copy(primary);
-	move->identity = bms_difference(primary, columns);
+	bms_free(move->key);
+	move->key = bms_copy(key);
 	MemoryContextSwitchTo(caller);
 }
 
@@ -246,8 +237,6 @@ move_arrive(IdemGuardCall * call, TriggerData *trigdata, GuardMove *move)
 	TupleConversionMap *map;
 	TupleTableSlot *old_slot;
 	HeapTuple	row = move->row;
-	IdemDecision kept = move->decision;
-	HeapTuple	image = move->kept ? kept.image : NULL;
 	IdemDecision decision;
 	const IdemIntent *intent;
 	ItemPointerData tid = row->t_self;
@@ -256,26 +245,22 @@ move_arrive(IdemGuardCall * call, TriggerData *trigdata, GuardMove *move)
 	map = convert_tuples_by_name(RelationGetDescr(source),
 								 RelationGetDescr(rel));
 	if (map != NULL)
-	{
 		row = execute_attr_map_tuple(row, map);
-		if (image != NULL)
-			image = execute_attr_map_tuple(image, map);
-	}
-	kept.image = image;
-	if (!move_is_same(move, source, RelationGetRelid(rel),
-					  image != NULL ? image : row, trigdata->tg_trigslot))
-	{
-		table_close(source, NoLock);
-		return false;
-	}
 	old_slot = MakeSingleTupleTableSlot(RelationGetDescr(rel),
 										&TTSOpsHeapTuple);
 	ExecStoreHeapTuple(row, old_slot, false);
+	if (!move_is_same(move, source, RelationGetRelid(rel), old_slot,
+					  trigdata->tg_trigslot))
+	{
+		ExecDropSingleTupleTableSlot(old_slot);
+		table_close(source, NoLock);
+		return false;
+	}
 
 	/* whoever fires named the row where it was */
 	call->fired_at = move->relid;
 	call->taken.replaced = idem_writing_command(move->row);
-	moves_on = idem_guard_prove(call, &tid, move->kept ? &kept : NULL, old_slot,
+	moves_on = idem_guard_prove(call, &tid, move->kept ? &move->decision : NULL, old_slot,
 								trigdata->tg_trigslot, &decision, &intent);
 	call->fired_at = call->judge->relid;
 	if (!moves_on)
@@ -308,10 +293,7 @@ idem_guard_arrive(IdemGuardCall * call, TriggerData *trigdata)
 	/* a guard's function may move another row, or fail */
 	arrived = *move;
 	arrived.row = heap_copytuple(move->row);
-	if (move->kept && move->decision.image != NULL)
-		arrived.decision.image = heap_copytuple(move->decision.image);
-	arrived.primary = bms_copy(move->primary);
-	arrived.identity = bms_copy(move->identity);
+	arrived.key = bms_copy(move->key);
 	move_forget(move);
 	return move_arrive(call, trigdata, &arrived);
 }

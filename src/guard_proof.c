@@ -42,7 +42,7 @@ typedef struct ProofNote
 	const char *path;			/* and its search_path */
 	Oid			filenode;
 	ItemPointerData tid;		/* of the old row */
-	IdemDecision decision;		/* its image in TopTransactionContext */
+	IdemDecision decision;
 }			ProofNote;
 
 /* in TopTransactionContext */
@@ -95,13 +95,6 @@ idem_guard_proof_note(IdemGuardCall * call, Relation rel, ItemPointer tid,
 	note->tid = *tid;
 	idem_decision_hold(decision->machine);
 	note->decision = *decision;
-	if (decision->image != NULL)
-	{
-		MemoryContext former = MemoryContextSwitchTo(TopTransactionContext);
-
-		note->decision.image = heap_copytuple(decision->image);
-		MemoryContextSwitchTo(former);
-	}
 	nnotes++;
 }
 
@@ -173,11 +166,7 @@ idem_guard_proof_of_statement(IdemGuardCall * call, Relation rel)
 	{
 		if (i < n && notes[i].relid == relid && notes[i].depth == call->depth &&
 			strcmp(notes[i].tag, tag) == 0)
-		{
-			if (notes[i].decision.image != NULL)
-				heap_freetuple(notes[i].decision.image);
 			continue;
-		}
 		notes[kept++] = notes[i];
 	}
 	nnotes = kept;
@@ -299,14 +288,7 @@ proof_subtransaction_ends(SubXactEvent event, SubTransactionId mine,
 			notes[i].nestlevel = level - 1;
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
-	{
-		for (int i = first; i < nnotes; i++)
-		{
-			if (notes[i].decision.image != NULL)
-				heap_freetuple(notes[i].decision.image);
-		}
 		nnotes = first;
-	}
 }
 
 /*

@@ -322,6 +322,14 @@ BEGIN;
 SELECT gp_refused(200);
 SELECT total_bytes < 200000 AS little FROM pg_backend_memory_contexts WHERE name = 'TopTransactionContext';
 ROLLBACK;
+-- nor do rows that move, until the statement ends
+ALTER TABLE gp_m2 DISABLE TRIGGER done;
+INSERT INTO gp_m SELECT i, 'draft', 1, 1, (SELECT string_agg(md5(format('%s %s', i, j)), '') FROM generate_series(1, 45) AS j)
+	FROM generate_series(11, 1010) AS i;
+BEGIN;
+UPDATE gp_m SET k = 2, state = 'pending' WHERE id > 10;
+SELECT total_bytes < 500000 AS little FROM pg_backend_memory_contexts WHERE name = 'TopTransactionContext';
+ROLLBACK;
 DROP TABLE gp_m;
 DROP FUNCTION gp_done, gp_refused;
 ALTER TABLE idem.history DISABLE TRIGGER protected_row;
