@@ -129,8 +129,8 @@ GRANT ALL ON audit TO PUBLIC;
 SET client_min_messages = warning;
 SELECT row_key, outcome FROM idem_tick() WHERE table_name = 'sp_home.t' ORDER BY row_key;
 SET client_min_messages = error;
--- others may fire them in some seconds
-SELECT * FROM idem_tick();
+-- they stay as they are: others fire them
+SELECT * FROM idem_tick() ORDER BY row_key;
 SELECT count(*) FROM audit;
 DROP TABLE audit;
 CREATE DOMAIN pg_temp.conf AS int;
