@@ -415,12 +415,13 @@ act_lost_time(const IdemAct *act, const IdemRow *row, TimestampTz now)
 {
 	IdemColumn	column = act->verb == IDEM_RENEW ?
 	IDEM_COL_LEASE_UNTIL : IDEM_COL_EXPIRES_AT;
+	TimestampTz later = GetCurrentTimestamp();
 
 	if (act->verb == IDEM_STEP || row->nulls[column] ||
 		!idem_wait_may_have_slept(now))
 		return false;
-	return (GetCurrentTimestamp() - now) >
-		(DatumGetTimestampTz(row->values[column]) - now) / 1000;
+	return later < now ||
+		later - now > (DatumGetTimestampTz(row->values[column]) - now) / 1000;
 }
 
 /*

@@ -418,10 +418,21 @@ idem_lease_renew(PG_FUNCTION_ARGS)
 static IdemStoreResult
 lease_give_back(IdemLeases *leases, text *name, IdemLease *lease)
 {
+	IdemStoreResult result;
+	TimestampTz now = GetCurrentTimestamp();
+
 	lease->owner = NULL;
-	lease->until = GetCurrentTimestamp();
+	lease->until = now;
 	lease->released = true;
-	return idem_leases_update(leases, name, lease, &idem_wait_forever);
+	result = idem_leases_update(leases, name, lease, &idem_wait_forever);
+	if (result != IDEM_STORE_OK || !idem_wait_may_have_slept(now))
+		return result;
+
+	lease->until = GetCurrentTimestamp();
+	if (idem_leases_update(leases, name, lease,
+						   &idem_wait_forever) != IDEM_STORE_OK)
+		elog(ERROR, "lease was changed by its own transaction");
+	return IDEM_STORE_OK;
 }
 
 /*

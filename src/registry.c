@@ -390,15 +390,14 @@ static void
 registry_restamp(IdemStore *store, const IdemRequest *request, bool there,
 				 TimestampTz judged_at, IdemRow *row)
 {
-	TimestampTz now = GetCurrentTimestamp();
 	IdemRow		fresh = *row;
 
 	/* the direct insert never sleeps, but says CHANGED afterwards */
-	if (now - judged_at < IDEM_BRIEF || (store->direct && !there) ||
+	if (!idem_wait_may_have_slept(judged_at) || (store->direct && !there) ||
 		(!request->once && request->hold == IDEM_HOLD_TRANSACTION))
 		return;
 
-	registry_stamp(request, now, &fresh);
+	registry_stamp(request, GetCurrentTimestamp(), &fresh);
 	/* a trigger of the owner's has gone on from what was written: it stands */
 	if (registry_write(store, request, row, true, &fresh) != IDEM_STORE_OK)
 		return;

@@ -54,25 +54,6 @@
 
 PG_FUNCTION_INFO_V1(idem_sweep);
 
-/* between two looks at whether the time is up: at most, and at first */
-#define BLOCKS_AT_A_TIME	64
-#define ROWS_AT_A_TIME		16384
-#define FIRST_BLOCKS		1
-#define FIRST_ROWS			16
-
-struct IdemSweepKind
-{
-	const char *name;			/* also the table's, where "walk" is NULL */
-	IdemRelation relation;
-
-	/* rows expire by a condition ... */
-	IdemOwnStatement list;
-	IdemOwnStatement lock;
-	IdemOwnStatement remove;
-	/* ... or are swept in another way */
-	void		(*walk) (IdemSweep *sweep);
-};
-
 #define EXPIRED_IN_RANGE(table, expired) \
 	"SELECT ctid FROM ONLY idem." table \
 	" WHERE ctid OPERATOR(pg_catalog.>=) $1" \
@@ -82,10 +63,11 @@ struct IdemSweepKind
  * A kind whose rows have expired where "expired" holds.  It may use the
  * table's columns, and $3, the present time; everything in it is qualified.
  */
-#define SWEEP_WHERE(table, rel, expired) \
+#define SWEEP_WHERE(table, rel, turn, expired) \
 { \
 	.name = table, \
 	.relation = rel, \
+	.walk = turn, \
 	.list = { \
 		.text = EXPIRED_IN_RANGE(table, expired), \
 		.nparams = 4, .types = {TIDOID, TIDOID, TIMESTAMPTZOID, INT8OID}, \
@@ -105,16 +87,17 @@ struct IdemSweepKind
 	} \
 }
 
+static void sweep_plain_table(IdemSweep *sweep);
+
 static IdemSweepKind kinds[] =
 {
-	{
-		.name = "key",.relation = IDEM_REL_KEY,.walk = idem_sweep_keys
-	},
-	SWEEP_WHERE("history", IDEM_REL_HISTORY,
+	SWEEP_WHERE("key", IDEM_REL_KEY, idem_sweep_keys,
 				"expires_at OPERATOR(pg_catalog.<=) $3"),
-	SWEEP_WHERE("branch", IDEM_REL_BRANCH,
+	SWEEP_WHERE("history", IDEM_REL_HISTORY, sweep_plain_table,
 				"expires_at OPERATOR(pg_catalog.<=) $3"),
-	SWEEP_WHERE("token", IDEM_REL_TOKEN,
+	SWEEP_WHERE("branch", IDEM_REL_BRANCH, sweep_plain_table,
+				"expires_at OPERATOR(pg_catalog.<=) $3"),
+	SWEEP_WHERE("token", IDEM_REL_TOKEN, sweep_plain_table,
 				"expires_at OPERATOR(pg_catalog.<=)"
 				" ($3 OPERATOR(pg_catalog.-) '24 h'::pg_catalog.interval)"
 
@@ -134,14 +117,14 @@ static IdemSweepKind kinds[] =
 				"SELECT FROM ONLY idem.token AS older"
 				" WHERE older.subject OPERATOR(pg_catalog.=) token.subject"
 				" AND older.purpose OPERATOR(pg_catalog.=) token.purpose"
-				" AND older.created_at OPERATOR(pg_catalog.<=) token.ends_older"
-				" AND older.hash OPERATOR(pg_catalog.<>) token.hash"
+				" AND ROW(older.created_at, older.hash) OPERATOR(pg_catalog.<)"
+				" ROW(token.ends_older, token.hash)"
 				" AND older.used_at IS NULL))"),
-	SWEEP_WHERE("lease", IDEM_REL_LEASE,
+	SWEEP_WHERE("lease", IDEM_REL_LEASE, sweep_plain_table,
 				"until OPERATOR(pg_catalog.<=) ($3 OPERATOR(pg_catalog.-)"
 				" CASE WHEN released THEN '1 h'::pg_catalog.interval"
 				" ELSE '24 h'::pg_catalog.interval END)"),
-	SWEEP_WHERE("window_hit", IDEM_REL_WINDOW_HIT,
+	SWEEP_WHERE("window_hit", IDEM_REL_WINDOW_HIT, sweep_plain_table,
 				"expires_at OPERATOR(pg_catalog.<=) $3")
 };
 
@@ -163,262 +146,53 @@ static struct IdemOwnStatement save_statement = {
 };
 
 /*
- * Whether the turn has to end.
+ * Whether the turn has to end.  A clock that is set back would let it go on: then
+ * it ends at once.
  */
 bool
 idem_sweep_is_over(const IdemSweep *sweep)
 {
-	return sweep->removed >= sweep->quota ||
-		GetCurrentTimestamp() >= sweep->stop_at;
-}
+	TimestampTz now;
 
-/* rows of one kind, from a place in its relation up to another */
-typedef struct SweepRange
-{
-	IdemSweep  *sweep;
-	ItemPointerData from;		/* goes on behind the last that was found */
-	ItemPointerData to;			/* not included */
-	bool		full;			/* there may be more than it found */
-	bool		listing;
-	ItemPointer found;
-	uint64		nfound;
-} SweepRange;
-
-/*
- * How much comes next, by how long the last took: twice as much while that was
- * less than a tenth of the time that is left, else half.
- */
-static int64
-sweep_next_pace(const IdemSweep *sweep, int64 pace, TimestampTz began)
-{
-	TimestampTz now = GetCurrentTimestamp();
-
-	return (now - began) * 10 < sweep->stop_at - now ? pace * 2 :
-		Max(pace / 2, 1);
-}
-
-/*
- * The rows of the range that have expired, as many as are wanted: the result of
- * a statement that gives their places in order.  The caller has connected to SPI.
- */
-static void
-sweep_list(SweepRange *range, const Datum *values)
-{
-	IdemSweep  *sweep = range->sweep;
-
-	(void) idem_own_run((IdemOwnStatement *) & sweep->kind->list,
-						sweep->kind->relation, values);
-	range->nfound = SPI_processed;
-	range->found = MemoryContextAlloc(sweep->context,
-									  Max(range->nfound, 1) *
-									  sizeof(ItemPointerData));
-	for (uint64 i = 0; i < range->nfound; i++)
-	{
-		bool		isnull;
-		Datum		tid = SPI_getbinval(SPI_tuptable->vals[i],
-										SPI_tuptable->tupdesc, 1, &isnull);
-
-		range->found[i] = *(ItemPointer) DatumGetPointer(tid);
-	}
-}
-
-/*
- * Removes them.  A trigger of the owner's may keep some, so how many were found
- * is not to be told from how many are gone.
- */
-static int64
-sweep_remove(SweepRange *range, const Datum *values)
-{
-	IdemSweepKind *kind = (IdemSweepKind *) range->sweep->kind;
-	ArrayType  *array;
-	Datum		tids;
-	bool		isnull;
-
-	(void) idem_own_run(&kind->lock, kind->relation, values);
-	tids = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
-						 &isnull);
-	array = DatumGetArrayTypeP(tids);
-	range->nfound = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
-	range->found = (ItemPointer) ARR_DATA_PTR(array);
-	if (range->nfound == 0)
-		return 0;
-	(void) idem_own_run(&kind->remove, kind->relation, &tids);
-	return SPI_processed;
-}
-
-/*
- * A row that was updated while we looked may lie before or behind the range.
- */
-static void
-sweep_go_behind(SweepRange *range, ItemPointer tid)
-{
-	if (ItemPointerCompare(tid, &range->from) < 0)
-		return;
-	range->from = *tid;
-	ItemPointerSetOffsetNumber(&range->from,
-							   ItemPointerGetOffsetNumber(tid) + 1);
-}
-
-/*
- * Removes what has expired in the range, or lists it.
- */
-static void
-sweep_range(void *arg)
-{
-	SweepRange *range = (SweepRange *) arg;
-	IdemSweep  *sweep = range->sweep;
-	TimestampTz began = GetCurrentTimestamp();
-	int64		left = sweep->quota - sweep->removed;
-	int64		most = range->listing ? left : Min(left, sweep->row_pace);
-	Datum		values[4] = {
-		PointerGetDatum(&range->from),
-		PointerGetDatum(&range->to),
-		TimestampTzGetDatum(sweep->now),
-		Int64GetDatum(most)
-	};
-
-	SPI_connect();
-	if (range->listing)
-		sweep_list(range, values);
-	else
-		sweep->removed += sweep_remove(range, values);
-	range->full = range->nfound >= most;
-	if (range->nfound > 0)
-		sweep_go_behind(range, &range->found[range->nfound - 1]);
-	SPI_finish();
-
-	if (!range->listing)
-	{
-		int64		next = sweep_next_pace(sweep, sweep->row_pace, began);
-
-		if (range->full || next < sweep->row_pace)
-			sweep->row_pace = Min(next, ROWS_AT_A_TIME);
-	}
-}
-
-static bool
-sweep_range_tried(SweepRange *range)
-{
-	int64		before = range->sweep->removed;
-
-	if (idem_try(sweep_range, range, idem_try_tolerates))
+	if (sweep->removed >= sweep->quota)
 		return true;
-	range->sweep->removed = before;
-	return false;
+	if (TIMESTAMP_NOT_FINITE(sweep->stop_at))
+		return false;
+	now = GetCurrentTimestamp();
+	return now >= sweep->stop_at || now < sweep->now;
 }
 
 /*
- * The same row by row, so that only the one that is to blame stays.
+ * A row could not be removed, for the reason that the last try failed.
+ */
+void
+idem_sweep_failed(IdemSweep *sweep)
+{
+	const char *why = idem_try_why();
+
+	if (why != NULL && sweep->failed++ == 0)
+		strlcpy(sweep->why, why, sizeof(sweep->why));
+}
+
+/*
+ * One turn of a kind whose table is walked, or nothing.
  */
 static void
-sweep_row_by_row(SweepRange *range)
-{
-	IdemSweep  *sweep = range->sweep;
-	bool		failed = false;
-
-	range->listing = true;
-	do
-	{
-		MemoryContextReset(sweep->context);
-		if (!sweep_range_tried(range))
-		{
-			failed = true;
-			break;
-		}
-		for (uint64 i = 0; i < range->nfound && !idem_sweep_is_over(sweep); i++)
-		{
-			SweepRange	one = {.sweep = sweep,.from = range->found[i]};
-			SweepRange	behind = one;
-
-			CHECK_FOR_INTERRUPTS();
-			sweep_go_behind(&behind, &range->found[i]);
-			one.to = behind.from;
-			if (!sweep_range_tried(&one))
-				failed = true;
-		}
-	} while (range->full && !idem_sweep_is_over(sweep));
-	if (failed)
-		ereport(WARNING,
-				(errmsg("an expired row of table \"idem.%s\" could not be swept",
-						sweep->kind->name)));
-}
-
-/*
- * Removes what has expired in some blocks, row by row from where that raises an
- * error.  False if the turn ended before all was removed.
- */
-static bool
-sweep_blocks(IdemSweep *sweep, BlockNumber block, BlockNumber n)
-{
-	SweepRange	range = {.sweep = sweep};
-
-	ItemPointerSet(&range.from, block, 0);
-	ItemPointerSet(&range.to, block + n, 0);
-	while (sweep_range_tried(&range))
-	{
-		if (!range.full)
-			return true;
-		if (idem_sweep_is_over(sweep))
-			return false;
-		CHECK_FOR_INTERRUPTS();
-		IDEM_VACUUM_DELAY();
-		MemoryContextReset(sweep->context);
-	}
-	sweep_row_by_row(&range);
-	return sweep->removed < sweep->quota;
-}
-
-/*
- * One turn of a kind whose rows expire by a condition.
- */
-static void
-sweep_table(IdemSweep *sweep)
+sweep_plain_table(IdemSweep *sweep)
 {
 	Relation	rel = table_open(idem_catalog_relation(sweep->kind->relation),
 								 NoLock);
-	BlockNumber nblocks = 0;
-	MemoryContext caller = CurrentMemoryContext;
 
-	/* in any other its rows have no place that a range could name */
-	if (rel->rd_rel->relkind == RELKIND_RELATION &&
-		rel->rd_rel->relam == HEAP_TABLE_AM_OID)
-		nblocks = RelationGetNumberOfBlocks(rel);
+	if (idem_sweep_has_places(rel))
+		idem_sweep_table(sweep, rel, NULL, NULL);
 	else
 	{
+		sweep->once_round = true;
 		sweep->skipped = true;
 		ereport(WARNING,
 				(errmsg("table \"idem.%s\" is not a plain table and is not swept",
 						sweep->kind->name)));
 	}
-
-	sweep->nblocks = nblocks;
-	sweep->file = rel->rd_rel->relfilenode;
-	while (sweep->done < nblocks && !idem_sweep_is_over(sweep))
-	{
-		TimestampTz began = GetCurrentTimestamp();
-		bool		through;
-		BlockNumber block = sweep->block % nblocks;
-		BlockNumber n = Min(sweep->pace, nblocks - sweep->done);
-
-		n = Min(n, nblocks - block);
-		CHECK_FOR_INTERRUPTS();
-		idem_sweep_stats_show(sweep);
-		MemoryContextSwitchTo(sweep->context);
-		through = sweep_blocks(sweep, block, n);
-		MemoryContextSwitchTo(caller);
-		MemoryContextReset(sweep->context);
-		IDEM_VACUUM_DELAY();
-		sweep->pace = Min(sweep_next_pace(sweep, sweep->pace, began),
-						  BLOCKS_AT_A_TIME);
-
-		/* the same blocks again */
-		sweep->block = block;
-		if (!through)
-			break;
-		sweep->done += n;
-		sweep->block = (block + n) % nblocks;
-	}
-	sweep->once_round = sweep->done >= nblocks;
 	table_close(rel, NoLock);
 }
 
@@ -435,10 +209,17 @@ sweep_take_turn(IdemSweep *sweep)
 		sweep->once_round = true;
 		sweep->skipped = true;
 	}
-	else if (sweep->kind->walk != NULL)
-		sweep->kind->walk(sweep);
 	else
-		sweep_table(sweep);
+		sweep->kind->walk(sweep);
+
+	if (sweep->failed > 0)
+		ereport(WARNING,
+				(errmsg_plural("%lld expired row of table \"idem.%s\" could not be swept",
+							   "%lld expired rows of table \"idem.%s\" could not be swept",
+							   (unsigned long) sweep->failed,
+							   (long long) sweep->failed, sweep->kind->name),
+				 errdetail("The first error was: %s", sweep->why)));
+	sweep->failed = 0;
 }
 
 /* all kinds in one call */
@@ -510,7 +291,7 @@ sweep_all(SweepCall *call)
 	bool		owned[NKINDS] = {false};
 	bool		owns_first = false;
 	bool		all_round = true;
-	BlockNumber before[NKINDS] = {0};
+	int64		before[NKINDS] = {0};
 	Datum		values[2];
 
 	(void) idem_own_run(&load_statement, IDEM_REL_SWEEP_STATE, NULL);
@@ -533,8 +314,9 @@ sweep_all(SweepCall *call)
 			if (strcmp(kind, kinds[i].name) != 0)
 				continue;
 			owned[i] = true;
-			before[i] = (BlockNumber) position;
-			call->sweeps[i].block = before[i];
+			before[i] = position;
+			call->sweeps[i].block = (BlockNumber) position;
+			call->sweeps[i].offset = (OffsetNumber) (position >> 32);
 		}
 	}
 
@@ -542,12 +324,15 @@ sweep_all(SweepCall *call)
 
 	for (int i = 0; i < NKINDS; i++)
 	{
+		int64		position = call->sweeps[i].block |
+		(int64) call->sweeps[i].offset << 32;
+
 		all_round = all_round && call->sweeps[i].once_round;
 		idem_sweep_stats_end(&call->sweeps[i], owned[i]);
-		if (!owned[i] || call->sweeps[i].block == before[i])
+		if (!owned[i] || position == before[i])
 			continue;
 		values[0] = CStringGetTextDatum(kinds[i].name);
-		values[1] = Int64GetDatum(call->sweeps[i].block);
+		values[1] = Int64GetDatum(position);
 		(void) idem_own_run(&save_statement, IDEM_REL_SWEEP_STATE, values);
 	}
 	if (owns_first && !all_round)
@@ -580,8 +365,8 @@ idem_sweep_run(int64 max_rows, TimestampTz stop_at, ReturnSetInfo *rsinfo)
 		call.sweeps[i].kind = &kinds[i];
 		call.sweeps[i].now = now;
 		call.sweeps[i].context = context;
-		call.sweeps[i].pace = FIRST_BLOCKS;
-		call.sweeps[i].row_pace = FIRST_ROWS;
+		call.sweeps[i].pace = 1;
+		call.sweeps[i].row_pace = IDEM_SWEEP_FIRST_ROWS;
 	}
 	SPI_connect();
 	sweep_all(&call);

@@ -3,9 +3,11 @@
  *	  How idem.key is swept.
  *
  * On the direct way the blocks are walked with the table's access method, and
- * each expired row is deleted as a verb would delete it.  Where the table is
- * not a plain heap it is DELETE by a cutoff, and then row by row what that
- * left.
+ * each expired row is deleted as a verb would delete it.  Another plain table
+ * is swept as the other kinds' are.  In a partitioned, inherited, distributed or
+ * foreign one rows have no places: it is DELETE by a cutoff, and then row by
+ * row some of what that left, drawn by lot, so that those that stay cannot hide
+ * others for ever.
  *
  * A row is removed only if its own expires_at is over, judged on the version
  * that is deleted; live claims have none that is.
@@ -29,9 +31,9 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "own.h"
 #include "registry.h"
 #include "session.h"
-#include "own.h"
 #include "sweep.h"
 
 /* between two looks at whether the time is up */
@@ -111,6 +113,7 @@ key_sweep_heap(KeySweep *keys)
 	Relation	rel = keys->store.rel;
 	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
 
+	sweep->offset = 0;
 	sweep->nblocks = nblocks;
 	sweep->file = rel->rd_rel->relfilenode;
 	while (sweep->done < nblocks && !idem_sweep_is_over(sweep))
@@ -155,7 +158,11 @@ key_sweep_heap(KeySweep *keys)
 /* empty where they are NULL, which no key is */
 #define SCOPE_AND_KEY \
 	"SELECT COALESCE(scope::pg_catalog.text, ''), " \
-	"COALESCE(key::pg_catalog.text, '') FROM idem.key"
+	"COALESCE(key::pg_catalog.text, '') FROM "
+
+#define SESSION_WITHOUT_END \
+	" state OPERATOR(pg_catalog.=) 'in_progress'" \
+	" AND hold OPERATOR(pg_catalog.=) 'session' AND expires_at IS NULL"
 
 static struct IdemOwnStatement cutoff_statement = {
 	"SELECT expires_at::pg_catalog.timestamptz FROM idem.key WHERE " EXPIRED
@@ -169,16 +176,30 @@ static struct IdemOwnStatement delete_statement = {
 };
 
 static struct IdemOwnStatement expired_statement = {
-	SCOPE_AND_KEY " WHERE " EXPIRED " LIMIT $2",
+	SCOPE_AND_KEY "idem.key WHERE " EXPIRED
+	" ORDER BY pg_catalog.random() LIMIT $2",
 	IDEM_OWN_WRITE, 2, {TIMESTAMPTZOID, INT8OID}, NULL
 };
 
 static struct IdemOwnStatement sessions_statement = {
-	SCOPE_AND_KEY
-	" WHERE state OPERATOR(pg_catalog.=) 'in_progress'"
-	" AND hold OPERATOR(pg_catalog.=) 'session' AND expires_at IS NULL",
+	SCOPE_AND_KEY "idem.key WHERE" SESSION_WITHOUT_END,
 	IDEM_OWN_WRITE, 0, {InvalidOid}, NULL
 };
+
+static struct IdemOwnStatement sessions_there_statement = {
+	SCOPE_AND_KEY "ONLY idem.key WHERE ctid OPERATOR(pg_catalog.>=) $1"
+	" AND ctid OPERATOR(pg_catalog.<) $2 AND" SESSION_WITHOUT_END,
+	IDEM_OWN_BY_INDEX, 2, {TIDOID, TIDOID}, NULL
+};
+
+/* one DELETE by a cutoff */
+typedef struct KeyDelete
+{
+	IdemSweep  *sweep;
+	int64		most;			/* rows */
+	TimestampTz began;			/* the same without the time to find the
+								 * cutoff */
+} KeyDelete;
 
 /*
  * Deletes all that expired before the row that would be one too many.
@@ -186,36 +207,27 @@ static struct IdemOwnStatement sessions_statement = {
 static void
 key_delete_expired(void *arg)
 {
-	IdemSweep  *sweep = ((KeySweep *) arg)->sweep;
+	KeyDelete  *batch = (KeyDelete *) arg;
+	TimestampTz began = GetCurrentTimestamp();
 	Datum		values[2] = {
-		TimestampTzGetDatum(sweep->now),
-		Int64GetDatum(sweep->quota - sweep->removed)
+		TimestampTzGetDatum(batch->sweep->now),
+		Int64GetDatum(batch->most)
 	};
 	bool		isnull;
 
 	SPI_connect();
-	if (sweep->quota < PG_INT64_MAX)
+	if (batch->most < PG_INT64_MAX)
 	{
 		(void) idem_own_run(&cutoff_statement, IDEM_REL_KEY, values);
 		if (SPI_processed > 0)
 			values[0] = SPI_getbinval(SPI_tuptable->vals[0],
 									  SPI_tuptable->tupdesc, 1, &isnull);
 	}
+	/* it looks for its rows as long as that took */
+	batch->began = GetCurrentTimestamp() + (GetCurrentTimestamp() - began);
 	(void) idem_own_run(&delete_statement, IDEM_REL_KEY, values);
-	sweep->removed += SPI_processed;
+	batch->sweep->removed += SPI_processed;
 	SPI_finish();
-}
-
-static void
-key_delete_without_waiting(void *arg)
-{
-	IdemWait	briefly = {.until = 0};
-
-	/* runs out as an error, so that the caller's undoing covers it */
-	if (!idem_wait_run(&briefly, key_delete_expired, arg))
-		ereport(ERROR,
-				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("an expired row is locked")));
 }
 
 static void
@@ -230,22 +242,24 @@ key_delete_one(void *arg)
 }
 
 /*
- * Applies "work" to each row that the statement names, each for itself.
+ * Applies "work" to each row that the statement names, each for itself.  How
+ * many there were; -1 if the turn ended before the last.
  */
-static void
+static int64
 key_one_by_one(KeySweep *keys, IdemOwnStatement * which, const Datum *values,
 			   void (*work) (void *arg))
 {
 	IdemSweep  *sweep = keys->sweep;
 	MemoryContext caller = CurrentMemoryContext;
 	SPITupleTable *table;
-	uint64		n;
+	int64		n;
+	bool		through = true;
 
 	SPI_connect();
 	(void) idem_own_run(which, IDEM_REL_KEY, values);
 	table = SPI_tuptable;
 	n = SPI_processed;
-	for (uint64 i = 0; i < n && !idem_sweep_is_over(sweep); i++)
+	for (int64 i = 0; through && i < n; i++)
 	{
 		IdemRow		row;
 		bool		isnull;
@@ -260,12 +274,43 @@ key_one_by_one(KeySweep *keys, IdemOwnStatement * which, const Datum *values,
 		if (idem_store_read(&keys->store, DatumGetTextPP(scope),
 							DatumGetTextPP(key), false, &row) &&
 			!idem_try(work, keys, idem_try_tolerates))
-			ereport(WARNING,
-					(errmsg("an expired row of table \"idem.key\" could not be swept")));
+			idem_sweep_failed(sweep);
 		MemoryContextReset(sweep->context);
 		MemoryContextSwitchTo(caller);
+		through = i == n - 1 || !idem_sweep_is_over(sweep);
 	}
 	SPI_finish();
+	return through ? n : -1;
+}
+
+/*
+ * By cutoffs, while that removes any, of as many rows as the last one was quick
+ * for.  The position is what that had come to.
+ */
+static void
+key_delete_batches(IdemSweep *sweep)
+{
+	bool		bounded = !TIMESTAMP_NOT_FINITE(sweep->stop_at);
+	int64		pace = Max(sweep->block, IDEM_SWEEP_FIRST_ROWS);
+	int64		before;
+
+	do
+	{
+		KeyDelete	batch = {.sweep = sweep};
+		int64		left = sweep->quota - sweep->removed;
+
+		CHECK_FOR_INTERRUPTS();
+		before = sweep->removed;
+		pace = Min(pace, IDEM_SWEEP_ROWS);
+		batch.most = bounded ? Min(left, pace) : left;
+		if (!idem_try_without_waiting(key_delete_expired, &batch))
+			sweep->removed = before;
+		else if (bounded && sweep->removed > before)
+			pace = idem_sweep_next_pace(sweep, pace, batch.began);
+	} while (sweep->removed > before && !idem_sweep_is_over(sweep));
+	sweep->offset = 0;
+	if (bounded)
+		sweep->block = pace;
 }
 
 /*
@@ -277,19 +322,37 @@ key_sweep_sql(KeySweep *keys)
 {
 	IdemSweep  *sweep = keys->sweep;
 	Datum		values[2];
+	int64		n;
 
-	(void) idem_try(key_delete_without_waiting, keys, idem_try_tolerates);
-	if (!idem_sweep_is_over(sweep))
-	{
-		values[0] = TimestampTzGetDatum(sweep->now);
-		values[1] = Int64GetDatum(sweep->quota - sweep->removed);
-		key_one_by_one(keys, &expired_statement, values, key_delete_one);
-	}
-	if (!idem_sweep_is_over(sweep))
-	{
-		key_one_by_one(keys, &sessions_statement, NULL, key_mark_dead);
-		sweep->once_round = true;
-	}
+	key_delete_batches(sweep);
+	if (idem_sweep_is_over(sweep))
+		return;
+	values[0] = TimestampTzGetDatum(sweep->now);
+	values[1] = Int64GetDatum(sweep->quota - sweep->removed);
+	n = key_one_by_one(keys, &expired_statement, values, key_delete_one);
+	if (idem_sweep_is_over(sweep))
+		return;
+	sweep->once_round = n >= 0 && n < DatumGetInt64(values[1]) &&
+		key_one_by_one(keys, &sessions_statement, NULL, key_mark_dead) >= 0;
+}
+
+/*
+ * Part of a plain table.
+ */
+static void
+key_look_for_sessions(IdemSweep *sweep, BlockNumber from, BlockNumber to,
+					  void *arg)
+{
+	ItemPointerData places[2];
+	Datum		values[2] = {
+		PointerGetDatum(&places[0]),
+		PointerGetDatum(&places[1])
+	};
+
+	ItemPointerSet(&places[0], from, 0);
+	ItemPointerSet(&places[1], to, 0);
+	(void) key_one_by_one((KeySweep *) arg, &sessions_there_statement, values,
+						  key_mark_dead);
 }
 
 /*
@@ -299,10 +362,15 @@ void
 idem_sweep_keys(IdemSweep *sweep)
 {
 	KeySweep	keys = {.sweep = sweep};
+	Relation	rel;
 
 	idem_store_open(&keys.store, RowExclusiveLock);
+	rel = keys.store.rel;
 	if (keys.store.direct)
 		key_sweep_heap(&keys);
+	else if (idem_sweep_has_places(rel) && !rel->rd_rel->relhassubclass &&
+			 !idem_direct_has_foreign_planner(RelationGetRelid(rel)))
+		idem_sweep_table(sweep, rel, key_look_for_sessions, &keys);
 	else
 		key_sweep_sql(&keys);
 	idem_store_close(&keys.store);

@@ -35,6 +35,8 @@ typedef struct Pending
 	int64		nblocks;
 	Oid			file;
 	bool		whole;			/* it went once round by itself */
+	bool		midway;			/* in its first block it was not from the
+								 * beginning */
 	bool		owned;			/* it went on from where the last one stopped */
 } Pending;
 
@@ -79,7 +81,7 @@ sweep_settle(const Pending *call)
 		call->file != idem_stats_get(call->row, IDEM_GAUGE_ROUND_FILE))
 	{
 		round_at = call->began_at;
-		done = 0;
+		done = call->midway ? -1 : 0;
 		nblocks = 0;
 	}
 	done += call->done;
@@ -237,6 +239,7 @@ idem_sweep_stats_end(IdemSweep *sweep, bool owned)
 	call->nblocks = sweep->nblocks;
 	call->file = sweep->file;
 	call->whole = sweep->once_round;
+	call->midway = sweep->midway;
 	call->owned = owned;
 }
 

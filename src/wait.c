@@ -20,6 +20,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
 #include "storage/lock.h"
@@ -40,6 +41,8 @@
 const IdemWait idem_wait_forever = {.forever = true};
 
 static bool undo = false;
+static int	tolerated_code = 0;
+static char tolerated_message[256];
 static volatile sig_atomic_t wait_is_over = false;
 static volatile sig_atomic_t limit_is_over = false;
 static volatile sig_atomic_t limit_met_table = false;
@@ -107,9 +110,68 @@ bool
 idem_try_tolerates(const ErrorData *error)
 {
 	int			category = ERRCODE_TO_CATEGORY(error->sqlerrcode);
+	const char *message = error->message == NULL ? "" : error->message;
+	int			length = pg_mbcliplen(message, strlen(message),
+									  sizeof(tolerated_message) - 1);
 
+	tolerated_code = error->sqlerrcode;
+	memcpy(tolerated_message, message, length);
+	tolerated_message[length] = '\0';
 	return category != ERRCODE_OPERATOR_INTERVENTION &&
 		category != ERRCODE_INSUFFICIENT_RESOURCES;
+}
+
+/*
+ * The message of the error that was tolerated last; NULL if it was only that a
+ * lock was not to be had.
+ */
+const char *
+idem_try_why(void)
+{
+	return tolerated_code == ERRCODE_LOCK_NOT_AVAILABLE ? NULL :
+		tolerated_message;
+}
+
+typedef struct TryWork
+{
+	IdemWork	work;
+	void	   *arg;
+} TryWork;
+
+static void
+try_work(void *arg)
+{
+	TryWork    *inner = (TryWork *) arg;
+
+	inner->work(inner->arg);
+	/* the timeout may have come just as the lock was granted */
+	CHECK_FOR_INTERRUPTS();
+}
+
+/*
+ * As idem_try() of what is tolerated, but "work" fails where it would wait for a
+ * lock.  Here the caller's lock_timeout does: each lock may take that moment.  No
+ * timer runs but in a sleep, so that none cuts short the next one for the cost of
+ * pages.
+ */
+bool
+idem_try_without_waiting(IdemWork work, void *arg)
+{
+	TryWork		inner = {.work = work,.arg = arg};
+	int			saved = LockTimeout;
+	volatile bool done = false;
+
+	LockTimeout = 1;
+	PG_TRY();
+	{
+		done = idem_try(try_work, &inner, idem_try_tolerates);
+	}
+	PG_FINALLY();
+	{
+		LockTimeout = saved;
+	}
+	PG_END_TRY();
+	return done;
 }
 
 /*

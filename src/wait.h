@@ -28,6 +28,8 @@ typedef bool (*IdemExpected) (const ErrorData *error);
 extern bool idem_try(IdemWork work, void *arg, IdemExpected expected);
 extern void idem_try_undo(void);
 extern bool idem_try_tolerates(const ErrorData *error);
+extern bool idem_try_without_waiting(IdemWork work, void *arg);
+extern const char *idem_try_why(void);
 extern bool idem_wait_run(const IdemWait *wait, IdemWork work, void *arg);
 
 extern bool idem_try_within(int limit, IdemWork work, void *arg,

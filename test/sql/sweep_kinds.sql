@@ -57,6 +57,11 @@ SELECT removed FROM idem_sweep() WHERE kind = 'token';
 UPDATE idem.token SET used_at = '2020-01-03' WHERE ends_older IS NULL;
 SELECT removed FROM idem_sweep() WHERE kind = 'token';
 DELETE FROM idem.token;
+-- of two marks of one time the one with the lesser hash is ended by the other
+CALL pg_temp.replace(2, NULL);
+UPDATE idem.token SET created_at = '2020-01-01', ends_older = '2020-01-01';
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
 -- one that is live and younger than every mark is no reason
 CALL pg_temp.replace(10, '2020-01-03');
 SELECT removed FROM idem_sweep() WHERE kind = 'token';

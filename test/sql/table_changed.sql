@@ -126,6 +126,43 @@ TRUNCATE idem.key;
 SELECT removed FROM idem_sweep() WHERE kind = 'key';
 ROLLBACK;
 
+-- nor do keys that a foreign key or a trigger keeps hide those that are behind them
+CREATE PROCEDURE pg_temp.fill() LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM set_config('idem.access', 'auto', true), set_config('client_min_messages', 'error', true);
+	PERFORM idem_import_many(ARRAY(SELECT 'kept' || n FROM generate_series(1, 200) AS n));
+	PERFORM idem_import_many(ARRAY(SELECT 'free' || n FROM generate_series(1, 100) AS n));
+	UPDATE idem.key SET expires_at = CASE WHEN key LIKE 'kept%' THEN '2020-01-01' ELSE '2021-01-01' END::timestamptz
+	WHERE key ~ '^(kept|free)';
+END $$;
+BEGIN;
+CALL pg_temp.fill();
+CREATE TABLE regress_pay (scope text, key text, FOREIGN KEY (scope, key) REFERENCES idem.key (scope, key));
+INSERT INTO regress_pay SELECT scope, key FROM idem.key WHERE key LIKE 'kept%';
+SELECT removed FROM idem_sweep(60) WHERE kind = 'key';
+SELECT removed FROM idem_sweep() WHERE kind = 'key';
+DROP TABLE regress_pay;
+SELECT removed FROM idem_sweep() WHERE kind = 'key';
+ROLLBACK;
+CREATE FUNCTION pg_temp.hold() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF OLD.key LIKE 'kept%' THEN
+		RETURN NULL;
+	END IF;
+	RETURN OLD;
+END $$;
+BEGIN;
+CALL pg_temp.fill();
+CREATE TRIGGER hold BEFORE DELETE ON idem.key FOR EACH ROW EXECUTE FUNCTION pg_temp.hold();
+SELECT removed FROM idem_sweep(60) WHERE kind = 'key';
+SELECT removed FROM idem_sweep() WHERE kind = 'key';
+-- the claim of a session that is gone gets its deadline there, too
+SELECT run FROM idem_claim('session', hold => 'session');
+UPDATE idem.key SET fence = -fence WHERE key = 'session';
+SELECT removed FROM idem_sweep() WHERE kind = 'key';
+SELECT expires_at > clock_timestamp() AS deadline FROM idem.key WHERE key = 'session';
+ROLLBACK;
+
 -- rows that no verb wrote
 SELECT count(idem_once(key)) FROM unnest('{state,hold,digest}'::text[]) AS key;
 UPDATE idem.key SET state = 'paused' WHERE key = 'state';

@@ -143,6 +143,35 @@ SELECT string_agg(kind, ' ' ORDER BY kind) FROM idem_sweep(NULL, '1 s') WHERE re
 		$node->safe_psql($db, q{DROP TRIGGER slow ON idem.token; DROP TRIGGER slow ON idem.branch; SELECT idem_sweep(NULL)});
 		is($node->safe_psql($db, $left), '0', 'and goes on where it was');
 
+		# Nor is a lock waited for that a trigger of the owner's needs; it is nobody's error.
+		$node->safe_psql($db, q{
+CREATE TABLE archive (hash bytea);
+CREATE FUNCTION archive() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.archive SELECT OLD.hash; RETURN OLD; END $$;
+CREATE TRIGGER archive BEFORE DELETE ON idem.token FOR EACH ROW EXECUTE FUNCTION archive();
+INSERT INTO idem.token (hash, created_at, expires_at, purpose)
+SELECT sha256(i::text::bytea), '2020-01-01', '2020-01-01', 'locked' FROM generate_series(1, 10) AS i});
+		$locker = session($node, $db);
+		ask($locker, 'BEGIN; LOCK TABLE archive');
+		my ($rc2, $out2, $err2) = $node->psql($db, q{SET statement_timeout = '20 s'; SELECT removed FROM idem_sweep() WHERE kind = 'token'});
+		is("$rc2|$out2|$err2", '0|0|', 'a lock inside a trigger is not waited for');
+		ask($locker, 'COMMIT');
+		$locker->quit;
+		is($node->safe_psql($db, q{SELECT removed FROM idem_sweep() WHERE kind = 'token'; SELECT count(*) FROM archive}), "10\n10", 'and the next sweep removes');
+		$node->safe_psql($db, q{DROP TRIGGER archive ON idem.token});
+
+		# Keys by SQL alike.
+		$node->safe_psql($db, q{
+SET idem.access = 'auto';
+SELECT idem_sweep(NULL);
+SELECT count(idem_once('slow' || i, ttl => '1 us')) FROM generate_series(1, 3000) AS i;
+CREATE TRIGGER slow BEFORE DELETE ON idem.key FOR EACH ROW EXECUTE FUNCTION slow();
+SELECT idem_sweep(NULL, '400 ms')});
+		$left = q{SELECT count(*) FROM idem.key WHERE key LIKE 'slow%'};
+		my $n = $node->safe_psql($db, $left);
+		cmp_ok($n, '>', 2000, 'a sweep of slow keys ends in time');
+		cmp_ok($n, '<', 3000, 'and removes some');
+		$node->safe_psql($db, q{DROP TRIGGER slow ON idem.key});
+
 		# Flat over cycles.
 		my @size;
 		foreach my $cycle (1 .. 8)

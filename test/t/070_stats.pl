@@ -167,6 +167,38 @@ EOT
 		$node->safe_psql($db, q{SELECT pg_sleep(0.05); BEGIN; SAVEPOINT a; SELECT idem_sweep(); RELEASE a; COMMIT});
 		is($node->safe_psql($db, come_round_since($db, 'key', $before)), 't', 'a savepoint that was released counts');
 
+		# What the time did not suffice for is not told to be swept, wherever that ran out.
+		$node->safe_psql($db, <<'EOT');
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM pg_sleep(0.002);
+	IF OLD.purpose = 'poison' THEN RAISE 'poisoned'; END IF;
+	IF OLD.purpose = 'kept' THEN RETURN NULL; END IF;
+	RETURN OLD;
+END $$;
+CREATE TRIGGER slow BEFORE DELETE ON idem.token FOR EACH ROW EXECUTE FUNCTION slow();
+INSERT INTO idem.token (hash, created_at, expires_at, purpose)
+SELECT sha256(i::text::bytea), '2020-01-01', '2020-01-01', 'p' FROM generate_series(1, 2000) AS i;
+UPDATE idem.token SET purpose = 'poison' WHERE ctid IN (SELECT min(ctid) FROM idem.token GROUP BY split_part(ctid::text, ',', 1));
+EOT
+		$before = caught_up($db, 'token');
+		$node->safe_psql($db, q{SELECT pg_sleep(0.05)});
+		$node->safe_psql($db, q{SELECT idem_sweep(NULL, '100 ms')}) foreach 1 .. 40;
+		cmp_ok($node->safe_psql($db, q{SELECT count(*) FROM idem.token}), '>', 100, 'slow rows are left');
+		is($node->safe_psql($db, come_round_since($db, 'token', $before)), 'f', 'row by row');
+		# Those that stay all the same, in blocks that no turn comes to the end of, hide none.
+		$node->safe_psql($db, q{UPDATE idem.token SET purpose = 'kept' WHERE purpose = 'p'});
+		$node->safe_psql($db, q{INSERT INTO idem.token (hash, created_at, expires_at, purpose)
+SELECT sha256(('free' || i)::bytea), '2020-01-01', '2020-01-01', 'free' FROM generate_series(1, 10) AS i});
+		foreach my $i (1 .. 200)
+		{
+			$node->safe_psql($db, q{SELECT idem_sweep(NULL, '60 ms')});
+			last if $node->safe_psql($db, q{SELECT count(*) FROM idem.token WHERE purpose = 'free'}) == 0;
+		}
+		is($node->safe_psql($db, q{SELECT count(*) FROM idem.token WHERE purpose = 'free'}), '0', 'kept rows hide none');
+		$node->safe_psql($db, q{DROP TRIGGER slow ON idem.token; DROP FUNCTION slow; SELECT idem_sweep()});
+		is($node->safe_psql($db, come_round_since($db, 'token', $before)), 't', 'this is');
+
 		# What could not be looked at is not told to be swept.  (All went round before.)
 		my $locker = session($node, $db);
 		$node->safe_psql($db, 'SELECT idem_sweep()');

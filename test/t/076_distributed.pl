@@ -142,12 +142,13 @@ foreach my $text (@statements)
 	unlike($text, qr/\bON CONFLICT\b(?! DO NOTHING)/, "no DO UPDATE: $name");
 }
 
-# The same on the plain table by SQL: an engine may take it over at any time.
+# The same on the plain table by SQL: an engine may take it over at any time.  But for
+# sweeps, which look for one first.
 $node->safe_psql('postgres', "CREATE DATABASE plain; ALTER DATABASE plain SET idem.access = 'sql'");
 $node->safe_psql('plain', 'CREATE EXTENSION idem');
 ($rc, $out, $err) = $node->psql('plain', $load . $life, on_error_stop => 1);
 my %plain = map { $_ => 1 } $err =~ /^Query Text: (.*?)\n\S/mgs;
-is(join("\n", grep { !$plain{$_} } @statements), '', 'the same statements on a plain table');
+is(join("\n", grep { !$plain{$_} && !/WHERE expires_at OPERATOR|'session'/ } @statements), '', 'the same statements on a plain table');
 
 # The tier that needs Citus says so.
 SKIP:
