@@ -144,9 +144,10 @@ allowed_explain(IdemFire *fire, const IdemFireVerdict *verdict)
 			return psprintf("%s: state %s lets nothing be changed", outcome,
 							from);
 		case IDEM_FIRE_FORBIDDEN:
-			return psprintf("%s: role \"%s\" may not take \"%s\" from %s to \"%s\"",
+			return psprintf("%s: role \"%s\" may not take \"%s\" from %s to \"%s\"; it takes role %s",
 							outcome, GetUserNameFromId(GetUserId(), false),
-							fire->event, from, verdict->to);
+							fire->event, from, verdict->to,
+							idem_judge_role_text(verdict->rule));
 		case IDEM_FIRE_GUARDED:
 			return psprintf("%s: from %s to \"%s\" the row must satisfy: %s",
 							outcome, from, verdict->to, verdict->rule->guard);

@@ -150,7 +150,7 @@ idem_attachable_rows(Oid relid, const char *column,
 					get_rel_name(relid), machine->name),
 			 errdetail("Values of column \"%s\", and rows that have them:\n%s",
 					   column, report.data),
-			 errhint("Mend these rows, or pass accept_existing => true to let them stay until idem_define() moves them, with moved => '{\"old\": \"new\"}'."),
+			 errhint("Mend these rows, or pass accept_existing => true to let them stay until idem_define() moves them, with moved => '{\"old\": \"new\"}', or validate => false to look at them later, with idem_verify()."),
 			 idem_errcolumn(relid, column),
 			 errhidestmt(true)));
 }

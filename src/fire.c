@@ -79,6 +79,17 @@ fire_events_text(const IdemTable *table, const char *name)
 	return events == NIL ? "none" : idem_names_text(events, MAX_SHOWN);
 }
 
+static char *
+fire_machines_text(const IdemTable *table)
+{
+	List	   *machines = NIL;
+
+	for (int i = 0; i < table->nbindings; i++)
+		machines = list_append_unique(machines,
+									  makeString((char *) table->bindings[i].machine));
+	return idem_names_text(machines, MAX_SHOWN);
+}
+
 /*
  * Which of the table's machines is meant.
  */
@@ -117,7 +128,9 @@ idem_fire_choose(IdemFire *fire, const char *name)
 						fire->target->table) :
 				 errmsg("machine \"%s\" is not attached to table \"%s\"",
 						name, fire->target->table),
-				 errhint("Attach one with idem_attach()."),
+				 table->nbindings == 0 ?
+				 errhint("Attach one with idem_attach().") :
+				 errhint("Machines of the table: %s.", fire_machines_text(table)),
 				 idem_errcolumn(fire->target->relid, NULL),
 				 errhidestmt(true)));
 	if (found > 1)

@@ -69,6 +69,7 @@ extern void idem_judge_check_guard(Relation rel, const char *machine,
 extern const char *idem_judge_hint(int elevel, const char *hint);
 extern char *idem_judge_initial_text(const IdemMachine *machine);
 extern const char *idem_judge_quoted(const char *label);
+extern char *idem_judge_role_text(const IdemRule *rule);
 extern int	idem_judge_errcolumn(const IdemJudge *judge);
 extern char *idem_judge_allowed_text(IdemJudge *judge, int from,
 									 const char *event, const char *to);

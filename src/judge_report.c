@@ -80,8 +80,8 @@ idem_judge_initial_text(const IdemMachine *machine)
 	return idem_names_text(names, -1);
 }
 
-static char *
-judge_role_text(const IdemRule *rule)
+char *
+idem_judge_role_text(const IdemRule *rule)
 {
 	StringInfoData buf;
 
@@ -242,7 +242,7 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 							rule->event, machine->name),
 					 errdetail("From %s to \"%s\" it takes role %s; the current role is \"%s\".",
 							   idem_judge_quoted(from), rule->to,
-							   judge_role_text(rule),
+							   idem_judge_role_text(rule),
 							   GetUserNameFromId(GetUserId(), false)),
 					 errhint("%s", hint),
 					 idem_judge_errcolumn(judge),

@@ -430,7 +430,7 @@ read_header(IdemSketch *sketch)
 	if (sketch->place.line == 0)
 		sketch->place.line = 1;
 	sketch_error(sketch, "\"stateDiagram-v2\"",
-				 "A definition is the text of a Mermaid state diagram.");
+				 "A definition is the text of a Mermaid state diagram, without Markdown's lines of backquotes.");
 }
 
 /*
