@@ -11,10 +11,12 @@ CREATE TABLE idem.timer (
 	event pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
 	since pg_catalog.timestamptz NOT NULL,
 	due pg_catalog.timestamptz NOT NULL,
-	tries pg_catalog.int4 NOT NULL DEFAULT 0
+	tries pg_catalog.int4 NOT NULL DEFAULT 0,
+	key_since pg_catalog.timestamptz
 );
 CREATE INDEX timer_due ON idem.timer (due);
-CREATE INDEX timer_row_hash ON idem.timer (row_hash);
+-- rows of many tables may have the same hash: a whole number is its own
+CREATE INDEX timer_row ON idem.timer (row_hash, table_schema, table_name);
 -- so that it may be published
 ALTER TABLE idem.timer REPLICA IDENTITY FULL;
 COMMENT ON TABLE idem.timer IS 'rows that are in a state which a timed transition leaves, one per row and event; written with idem.history, read by idem_tick(). A row without event stands for all rows of a table that were in such a state before';
@@ -26,6 +28,7 @@ COMMENT ON COLUMN idem.timer.state IS 'the state that the row entered';
 COMMENT ON COLUMN idem.timer.since IS 'when it did, or did in an earlier stay';
 COMMENT ON COLUMN idem.timer.due IS 'when idem_tick() looks at it';
 COMMENT ON COLUMN idem.timer.tries IS 'how often it could not be fired when it was due';
+COMMENT ON COLUMN idem.timer.key_since IS 'since when the row has its primary key, if it got that by an UPDATE while it was in the state: what idem.history tells of that key before is another row''s';
 
 CREATE FUNCTION idem_tick(
 	max_rows pg_catalog.int4 DEFAULT 1000,

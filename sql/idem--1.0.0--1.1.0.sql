@@ -120,6 +120,10 @@ WHERE t.tgfoid OPERATOR(pg_catalog.=) 'idem_guard'::pg_catalog.regproc
 	AND t.tgnargs OPERATOR(pg_catalog.=) 4
 	AND NOT pg_catalog.jsonb_exists(options.options, 'child');
 
+ALTER TABLE idem.timer ADD COLUMN key_since pg_catalog.timestamptz;
+COMMENT ON COLUMN idem.timer.key_since IS 'since when the row has its primary key, if it got that by an UPDATE while it was in the state: what idem.history tells of that key before is another row''s';
+CREATE INDEX timer_row ON idem.timer (row_hash, table_schema, table_name);
+DROP INDEX idem.timer_row_hash;
 COMMENT ON TABLE idem.timer IS 'rows that are in a state which a timed transition leaves, one per row and event; written with idem.history, read by idem_tick(). A row without event stands for all rows of a table that were in such a state before';
 COMMENT ON COLUMN idem.timer.table_schema IS 'schema of the table that the machine was attached to, or of its child that holds the row, as it was called then';
 COMMENT ON COLUMN idem.timer.since IS 'when it did, or did in an earlier stay';

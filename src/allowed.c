@@ -50,10 +50,6 @@ allowed_lacks(const IdemFire *fire)
 	if (pg_attribute_aclcheck(relid, fire->binding->column, role,
 							  ACL_UPDATE) != ACLCHECK_OK)
 		return NameStr(fire->binding->column_name);
-	if (fire->has_version && fire->version.strict &&
-		pg_attribute_aclcheck(relid, fire->version.column, role,
-							  ACL_UPDATE) != ACLCHECK_OK)
-		return fire->version.column_name;
 	return NULL;
 }
 

@@ -38,8 +38,8 @@
 #include "guc.h"
 #include "machine.h"
 #include "own.h"
-#include "rowversion.h"
 #include "store.h"
+#include "taken.h"
 
 /* the rows that are being moved now, from[i] to to[i]; see idem_bound_move */
 typedef struct Migration
@@ -323,23 +323,12 @@ idem_machine_migrates(const char *machine, const char *from, const char *to)
 }
 
 /*
- * What a strict version wants in the SET list of who changes rows as they are.
+ * All rows that the statement writes.
  */
-static const char *
-bound_next_version(Oid relid)
+static bool
+bound_covers(const IdemIntent *intent, Oid relid, ItemPointer tid)
 {
-	Relation	rel = relation_open(relid, NoLock);
-	const char *set = "";
-	IdemVersion version;
-
-	if (idem_rowversion_find(rel, &version) && version.strict)
-	{
-		const char *column = quote_identifier(version.column_name);
-
-		set = psprintf(", %s = %s OPERATOR(pg_catalog.+) 1", column, column);
-	}
-	relation_close(rel, NoLock);
-	return set;
+	return true;
 }
 
 static void
@@ -369,6 +358,7 @@ bound_move_table(const IdemBound *bound, List *from, List *to)
 	int			nargs = 0;
 	StringInfoData set;
 	StringInfoData where;
+	IdemIntent	intent = {.covers = bound_covers};
 	ErrorContextCallback context;
 
 	context.callback = bound_move_context;
@@ -406,10 +396,19 @@ bound_move_table(const IdemBound *bound, List *from, List *to)
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	bound_execute(psprintf("UPDATE %s SET %s = CASE%s END%s WHERE %s",
-						   idem_bound_name(bound->relid), column, set.data,
-						   bound_next_version(bound->relid), where.data),
-				  nargs, types, values);
+	idem_taken_begin(&intent);
+	PG_TRY();
+	{
+		bound_execute(psprintf("UPDATE %s SET %s = CASE%s END WHERE %s",
+							   idem_bound_name(bound->relid), column, set.data,
+							   where.data),
+					  nargs, types, values);
+	}
+	PG_FINALLY();
+	{
+		idem_taken_end(&intent);
+	}
+	PG_END_TRY();
 	SPI_finish();
 	error_context_stack = context.previous;
 }

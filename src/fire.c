@@ -223,15 +223,8 @@ idem_fire_set_list(IdemFire *fire, int param, StringInfo set,
 	appendStringInfo(set, "SET %s = $%d", column, param);
 	appendStringInfo(returning, "t.%s", column);
 	if (fire->has_version)
-	{
-		const char *version = quote_identifier(fire->version.column_name);
-
-		/* the row is locked, so this is the version that was checked */
-		if (fire->version.strict)
-			appendStringInfo(set, ", %s = t.%s OPERATOR(pg_catalog.+) 1",
-							 version, version);
-		appendStringInfo(returning, ", t.%s", version);
-	}
+		appendStringInfo(returning, ", t.%s",
+						 quote_identifier(fire->version.column_name));
 }
 
 /*

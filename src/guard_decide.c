@@ -264,8 +264,6 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 	{
 		*intent = idem_taken_intent(call->fired_at, tid, machine->name,
 									NameStr(binding->column_name));
-		if (*intent == NULL && idem_judge_is_exempt(judge))
-			return true;
 		if (from != IDEM_STATE_NULL && to >= 0 &&
 			idem_machine_migrates(machine->name,
 								  from >= 0 ? machine->states[from].name :
@@ -275,6 +273,8 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 			decision->event = "migrate";
 			return true;
 		}
+		if (*intent == NULL && idem_judge_is_exempt(judge))
+			return true;
 	}
 
 	/* no event leads out of NULL, so this is open to all */

@@ -13,8 +13,9 @@
  * later, every UPDATE is refused until that is mended: what could undo the
  * check is not let through.  Other triggers of idem leave the column alone.
  *
- * A foreign key's action cannot know versions: strict lets it pass, and the
- * version goes on.
+ * A foreign key's action cannot know versions, nor can who fires an event or
+ * moves rows that a definition gives up: partitions and children may have versions
+ * of their own.  strict lets them pass, and the version goes on.
  */
 #include "postgres.h"
 
@@ -34,6 +35,7 @@
 #include "release.h"
 #include "rowversion.h"
 #include "stats.h"
+#include "taken.h"
 
 PG_FUNCTION_INFO_V1(idem_rowversion);
 
@@ -187,6 +189,16 @@ rowversion_report_missing(TriggerData *td, const IdemVersion *version)
 			 errhint("Set the column to the version that was read."),
 			 errhidestmt(true),
 			 errtablecol(td->tg_relation, version->column)));
+}
+
+/*
+ * Whether idem itself writes the row.
+ */
+static bool
+rowversion_is_own(TriggerData *td)
+{
+	return idem_taken_is_own(RelationGetRelid(td->tg_relation),
+							 &td->tg_trigtuple->t_self);
 }
 
 /*
@@ -359,12 +371,12 @@ idem_rowversion(PG_FUNCTION_ARGS)
 		if (version->ignored != NULL && rowversion_only_ignored(td, version))
 			return PointerGetDatum(td->tg_newtuple);
 		/* a foreign key's action names no version; a trigger inside it may */
-		if (version->strict &&
+		if (version->strict && !rowversion_is_own(td) &&
 			!(InNoForceRLSOperation() &&
 			  RelationGetFKeyList(td->tg_relation) != NIL))
 			rowversion_report_missing(td, version);
 	}
-	else if (version->strict && !listed)
+	else if (version->strict && !listed && !rowversion_is_own(td))
 		rowversion_report_missing(td, version);
 	else if (newnull ||
 			 ((new != old || version->next) &&

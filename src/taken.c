@@ -61,7 +61,21 @@ const IdemMachine *
 idem_taken_machine(int depth, const char *name)
 {
 	return intents != NULL && intents->depth == depth &&
-		strcmp(intents->machine->name, name) == 0 ? intents->machine : NULL;
+		intents->machine != NULL && strcmp(intents->machine->name, name) == 0 ? intents->machine : NULL;
+}
+
+/*
+ * Whether idem writes this very row version, in a trigger of the statement that
+ * does so.
+ */
+bool
+idem_taken_is_own(Oid relid, ItemPointer tid)
+{
+	if (intents == NULL || idem_taken_depth() != intents->depth + 1)
+		return false;
+	if (intents->covers != NULL)
+		return intents->covers(intents, relid, tid);
+	return intents->relid == relid && ItemPointerEquals(&intents->tid, tid);
 }
 
 /*
@@ -74,12 +88,9 @@ idem_taken_intent(Oid relid, ItemPointer tid, const char *machine,
 {
 	IdemIntent *intent = intents;
 
-	if (intent == NULL || idem_taken_depth() != intent->depth + 1 ||
+	if (intent == NULL || intent->machine == NULL ||
 		strcmp(intent->machine->name, machine) != 0 ||
 		(intent->column != NULL && strcmp(intent->column, column) != 0))
 		return NULL;
-	if (intent->covers != NULL)
-		return intent->covers(intent, relid, tid) ? intent : NULL;
-	return intent->relid == relid && ItemPointerEquals(&intent->tid, tid) ?
-		intent : NULL;
+	return idem_taken_is_own(relid, tid) ? intent : NULL;
 }

@@ -19,7 +19,7 @@
  */
 typedef struct IdemIntent
 {
-	const IdemMachine *machine;
+	const IdemMachine *machine; /* NULL: rows are moved past all of them */
 	const char *column;			/* NULL: every column of that machine */
 	const char *event;
 	const TimestampTz *timed_since; /* as in judge.h */
@@ -89,6 +89,7 @@ extern int	idem_taken_depth(void);
 extern const IdemMachine *idem_taken_machine(int depth, const char *name);
 extern void idem_taken_begin(IdemIntent *intent);
 extern void idem_taken_end(IdemIntent *intent);
+extern bool idem_taken_is_own(Oid relid, ItemPointer tid);
 extern const IdemIntent *idem_taken_intent(Oid relid, ItemPointer tid,
 										   const char *machine,
 										   const char *column);

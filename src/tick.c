@@ -96,6 +96,7 @@ typedef struct Timer
 	char	   *state;
 	char	   *event;
 	TimestampTz since;
+	TimestampTz key_since;		/* as in the table; else DT_NOBEGIN */
 	int32		tries;
 
 	bool		unread;			/* its key is none of the table's, as far as
@@ -137,7 +138,7 @@ static int	tick_sqlerrcode;
 
 static const char select_statement[] =
 "SELECT ctid, machine, table_schema, table_name, binding, row_key, state,"
-" event, since, tries, row_hash FROM idem.timer WHERE due OPERATOR(pg_catalog.<=) $1"
+" event, since, tries, row_hash, key_since FROM idem.timer WHERE due OPERATOR(pg_catalog.<=) $1"
 " ORDER BY due LIMIT $2 FOR UPDATE SKIP LOCKED";
 
 static const char delete_statement[] =
@@ -169,7 +170,8 @@ tick_put_off(Timer *timer)
 
 /*
  * Whether the timer is of an earlier stay in the state than the row's now.  If the
- * row has no other, it stands for the present stay, whose time may still come.
+ * row has no other, it stands for the present stay, whose time may still come: that
+ * begins with the last entry of its history that is not older than its key.
  */
 static bool
 tick_is_over(void *arg)
@@ -179,11 +181,12 @@ tick_is_over(void *arg)
 
 	if (idem_timer_is_outdated(timer->schema, timer->table, timer->tag,
 							   timer->row_hash, timer->row_key,
-							   timer->event, timer->since))
+							   timer->event,
+							   Max(timer->since, timer->key_since)))
 		return true;
 	recorded = idem_timer_recorded_since(timer->fire->binding, timer->row_hash,
 										 timer->history_key, timer->state);
-	if (recorded > timer->since)
+	if (recorded > timer->since && recorded > timer->key_since)
 	{
 		const IdemMachine *machine = timer->fire->machine;
 		TimestampTz due = idem_timer_next(machine,
@@ -602,6 +605,8 @@ tick_one(Tick *tick, Timer *timer, int limit)
 static void
 tick_load(HeapTuple tuple, TupleDesc desc, Timer *timer)
 {
+	bool		isnull;
+
 	memset(timer, 0, sizeof(Timer));
 	timer->next = DT_NOEND;
 	timer->tid = *(ItemPointer) DatumGetPointer(idem_own_value(tuple, desc, 1,
@@ -621,6 +626,11 @@ tick_load(HeapTuple tuple, TupleDesc desc, Timer *timer)
 	timer->tries = Max(Min(timer->tries, INT_MAX - 1), 0);
 	timer->row_hash = DatumGetInt64(idem_own_value(tuple, desc, 11, INT8OID,
 												   NULL));
+	timer->key_since = DatumGetTimestampTz(idem_own_value(tuple, desc, 12,
+														  TIMESTAMPTZOID,
+														  &isnull));
+	if (isnull)
+		timer->key_since = DT_NOBEGIN;
 }
 
 /*

@@ -18,6 +18,7 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "utils/array.h"
@@ -31,6 +32,7 @@
 #include "catalog.h"
 #include "definition.h"
 #include "machine_cache.h"
+#include "own.h"
 #include "scope.h"
 #include "store.h"
 #include "timer.h"
@@ -41,6 +43,7 @@ struct IdemTimers
 	const IdemBinding *binding;
 	const IdemMachine *machine;
 	MemoryContext context;
+	TimestampTz key_since;		/* as in the table; else DT_NOBEGIN */
 	ArrayBuildState *left_keys;
 	ArrayBuildState *left_hashes;
 	ArrayBuildState *keys;
@@ -53,31 +56,37 @@ struct IdemTimers
 
 static const char insert_statement[] =
 "INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"
-" row_key, state, event, since, due)"
-" SELECT $4, $1, $2, $3, k.hash, k.row_key, k.state, k.event, k.since, k.due"
+" row_key, state, event, since, due, key_since)"
+" SELECT $4, $1, $2, $3, k.hash, k.row_key, k.state, k.event, k.since, k.due,"
+" CASE WHEN $11 OPERATOR(pg_catalog.>) '-infinity' THEN $11 END"
 " FROM ROWS FROM (pg_catalog.unnest($5), pg_catalog.unnest($6),"
 " pg_catalog.unnest($7), pg_catalog.unnest($8), pg_catalog.unnest($9),"
-" pg_catalog.unnest($10)) AS k (hash, row_key, state, event, since, due)";
+" pg_catalog.unnest($10)) AS k (hash, row_key, state, event, since, due)"
+" RETURNING ctid";
 
 /*
  * Since when a row is in its state, by its timers and its history; and as one of
- * those that a note was left for.
+ * those that a note was left for.  What the history tells of the key from before
+ * the row had it is another row's.
  */
 static const char since_statement[] =
-"SELECT GREATEST((SELECT pg_catalog.max(t.since) FROM idem.timer AS t"
+"SELECT GREATEST(o.since, "
+IDEM_TIMERS_SINCE("$5", "$7", "$8", "$9", "$10", "$11", "$4",
+				  " AND (l.at OPERATOR(pg_catalog.<=) o.key_since) IS NOT TRUE") "),"
+" (SELECT pg_catalog.max(n.since) FROM idem.timer AS n"
+" WHERE n.row_hash OPERATOR(pg_catalog.=) 0 AND n.event OPERATOR(pg_catalog.=) ''"
+" AND n.table_schema OPERATOR(pg_catalog.=) $1"
+" AND n.table_name OPERATOR(pg_catalog.=) $2"
+" AND n.binding OPERATOR(pg_catalog.=) $3)"
+" FROM (SELECT pg_catalog.max(t.since) AS since,"
+" pg_catalog.max(t.key_since) AS key_since FROM idem.timer AS t"
 " WHERE t.row_hash OPERATOR(pg_catalog.=) $5"
 " AND t.row_key OPERATOR(pg_catalog.=) $6"
 " AND t.event OPERATOR(pg_catalog.<>) ''"
 " AND t.state OPERATOR(pg_catalog.=) $8"
 " AND t.table_schema OPERATOR(pg_catalog.=) $1"
 " AND t.table_name OPERATOR(pg_catalog.=) $2"
-" AND t.binding OPERATOR(pg_catalog.=) $3),"
-" " IDEM_TIMERS_SINCE("$5", "$7", "$8", "$9", "$10", "$11", "$4", "") "),"
-" (SELECT pg_catalog.max(n.since) FROM idem.timer AS n"
-" WHERE n.row_hash OPERATOR(pg_catalog.=) 0 AND n.event OPERATOR(pg_catalog.=) ''"
-" AND n.table_schema OPERATOR(pg_catalog.=) $1"
-" AND n.table_name OPERATOR(pg_catalog.=) $2"
-" AND n.binding OPERATOR(pg_catalog.=) $3)";
+" AND t.binding OPERATOR(pg_catalog.=) $3) AS o";
 
 #define TIMESTAMPTZARRAYOID	1185
 
@@ -212,6 +221,21 @@ idem_timers_table(const IdemBinding *binding)
 }
 
 /*
+ * The column by which a row's history is looked for: none where the history of a key
+ * may be that of several rows.  A parent and its children may each have a row of
+ * that key, and their history is under one name.
+ */
+Datum
+idem_timers_history_column(const IdemBinding *binding)
+{
+	bool		shared = binding->child ||
+	(get_rel_relkind(binding->root) != RELKIND_PARTITIONED_TABLE &&
+	 has_subclass(binding->root));
+
+	return CStringGetTextDatum(shared ? "" : NameStr(binding->column_name));
+}
+
+/*
  * Begins with rows of one binding; NULL if they get no timers.
  */
 IdemTimers *
@@ -229,6 +253,7 @@ idem_timers_open(const IdemBinding *binding)
 	timers->binding = binding;
 	timers->machine = machine;
 	timers->context = CurrentMemoryContext;
+	timers->key_since = DT_NOBEGIN;
 	return timers;
 }
 
@@ -330,9 +355,9 @@ idem_timers_name_table(Datum *args, Oid relid, const char *tag)
 /*
  * Runs a statement as the owner of idem.timer, while connected to SPI.
  */
-void
-idem_timers_execute(SPIPlanPtr *plan, const char *statement, int nargs,
-					const Oid *types, Datum *args)
+static void
+timers_execute(SPIPlanPtr *plan, const char *statement, int nargs,
+			   const Oid *types, Datum *args)
 {
 	IdemIdentity saved;
 	int			rc;
@@ -348,6 +373,17 @@ idem_timers_execute(SPIPlanPtr *plan, const char *statement, int nargs,
 }
 
 /*
+ * The same for one that may make timers, but those of rows that move.
+ */
+void
+idem_timers_execute(SPIPlanPtr *plan, const char *statement, int nargs,
+					const Oid *types, Datum *args)
+{
+	idem_timers_forget_moves();
+	timers_execute(plan, statement, nargs, types, args);
+}
+
+/*
  * The timers of the rows that left, or got another key.
  */
 static IdemTimersFound *
@@ -360,36 +396,67 @@ timers_find(IdemTimers *timers)
 }
 
 /*
+ * Makes timers of rows that moved.
+ */
+static void
+timers_insert(IdemTimers *timers, Oid relid)
+{
+	static SPIPlanPtr plan = NULL;
+	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID,
+		INT8ARRAYOID, JSONBARRAYOID, TEXTARRAYOID, TEXTARRAYOID,
+	TIMESTAMPTZARRAYOID, TIMESTAMPTZARRAYOID, TIMESTAMPTZOID};
+	Datum		args[lengthof(types)];
+	uint64		n = timers->hashes->nelems;
+	Datum	   *hashes = palloc(n * sizeof(Datum));
+
+	/* an array that is made takes what it is made of along */
+	memcpy(hashes, timers->hashes->dvalues, n * sizeof(Datum));
+	table_close(idem_timers_open_table(), NoLock);
+	idem_timers_name_table(args, relid, timers->binding->tag);
+	args[3] = CStringGetTextDatum(timers->machine->name);
+	args[4] = timers_array(timers, timers->hashes);
+	args[5] = timers_array(timers, timers->keys);
+	args[6] = timers_array(timers, timers->states);
+	args[7] = timers_array(timers, timers->events);
+	args[8] = timers_array(timers, timers->sinces);
+	args[9] = timers_array(timers, timers->dues);
+	args[10] = TimestampTzGetDatum(timers->key_since);
+	timers_execute(&plan, insert_statement, lengthof(types), types, args);
+
+	/* the owner's triggers may have kept some of them away */
+	if (SPI_processed != n)
+		idem_timers_forget_moves();
+	else
+	{
+		for (uint64 i = 0; i < n; i++)
+			idem_timers_remember_made(relid, timers->binding->tag,
+									  DatumGetInt64(hashes[i]),
+									  (ItemPointer) DatumGetPointer(idem_own_value(SPI_tuptable->vals[i],
+																				   SPI_tuptable->tupdesc, 1,
+																				   TIDOID, NULL)));
+	}
+}
+
+/*
  * Writes what was collected.
  */
 void
 idem_timers_close(IdemTimers *timers)
 {
-	static SPIPlanPtr insert_plan = NULL;
-	static const Oid insert_types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID,
-		INT8ARRAYOID, JSONBARRAYOID, TEXTARRAYOID, TEXTARRAYOID,
-	TIMESTAMPTZARRAYOID, TIMESTAMPTZARRAYOID};
-	Datum		args[10];
+	Oid			relid = idem_timers_table(timers->binding);
 
 	if (timers->left_keys == NULL && timers->keys == NULL)
 		return;
 	SPI_connect();
 	if (timers->left_keys != NULL)
-		idem_timers_delete(timers_find(timers));
-	if (timers->keys != NULL)
 	{
-		idem_timers_name_table(args, idem_timers_table(timers->binding),
-							   timers->binding->tag);
-		args[3] = CStringGetTextDatum(timers->machine->name);
-		args[4] = timers_array(timers, timers->hashes);
-		args[5] = timers_array(timers, timers->keys);
-		args[6] = timers_array(timers, timers->states);
-		args[7] = timers_array(timers, timers->events);
-		args[8] = timers_array(timers, timers->sinces);
-		args[9] = timers_array(timers, timers->dues);
-		idem_timers_execute(&insert_plan, insert_statement,
-							lengthof(insert_types), insert_types, args);
+		idem_timers_delete(timers_find(timers));
+		for (int i = 0; i < timers->left_hashes->nelems; i++)
+			idem_timers_remember_left(relid, timers->binding->tag,
+									  DatumGetInt64(timers->left_hashes->dvalues[i]));
 	}
+	if (timers->keys != NULL)
+		timers_insert(timers, relid);
 	SPI_finish();
 }
 
@@ -422,8 +489,8 @@ idem_timers_since(const IdemBinding *binding, const IdemHistoryRow *left,
 	args[7] = CStringGetTextDatum(label);
 	args[8] = CStringGetTextDatum(get_namespace_name(get_rel_namespace(binding->root)));
 	args[9] = CStringGetTextDatum(get_rel_name(binding->root));
-	args[10] = CStringGetTextDatum(NameStr(binding->column_name));
-	idem_timers_execute(&plan, since_statement, lengthof(types), types, args);
+	args[10] = idem_timers_history_column(binding);
+	timers_execute(&plan, since_statement, lengthof(types), types, args);
 	for (int i = 0; i < lengthof(since); i++)
 	{
 		bool		isnull;
@@ -454,6 +521,9 @@ idem_timers_carry(const IdemBinding *binding, const IdemHistoryRow *row)
 	if (row->passed)
 		idem_timers_rename(timers, row);
 	else
+	{
+		timers->key_since = GetCurrentTimestamp();
 		idem_timers_add(timers, row);
+	}
 	idem_timers_close(timers);
 }

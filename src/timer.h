@@ -28,6 +28,7 @@ typedef struct IdemTimersFound IdemTimersFound;
 	" WHERE h.to_state OPERATOR(pg_catalog.=) " state ")"
 
 extern Oid	idem_timers_table(const IdemBinding *binding);
+extern Datum idem_timers_history_column(const IdemBinding *binding);
 extern IdemTimers *idem_timers_open(const IdemBinding *binding);
 extern void idem_timers_rename(IdemTimers *timers, const IdemHistoryRow *row);
 extern void idem_timers_add(IdemTimers *timers, const IdemHistoryRow *row);
@@ -57,6 +58,11 @@ extern IdemTimersFound * idem_timers_find(Oid relid, const char *tag,
 extern bool idem_timers_lock(Relation rel, ItemPointer tid,
 							 TupleTableSlot *slot);
 extern void idem_timers_delete(IdemTimersFound * found);
+extern void idem_timers_forget_moves(void);
+extern void idem_timers_remember_left(Oid relid, const char *tag,
+									  int64 row_hash);
+extern void idem_timers_remember_made(Oid relid, const char *tag,
+									  int64 row_hash, ItemPointer tid);
 
 /* timer_fill.c */
 extern void idem_timers_expect(const char *machine);

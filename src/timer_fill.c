@@ -102,14 +102,15 @@ static const char forget_statement[] =
 " pg_catalog.unnest($8), pg_catalog.unnest($9), pg_catalog.unnest($10)," \
 " pg_catalog.unnest($11)) AS k (hash, whole_key, row_key, state, event, after)"
 
-#define BATCH_TIMER \
+#define BATCH_ROW \
 "t.row_hash OPERATOR(pg_catalog.=) ANY (ARRAY[k.hash])" \
 " AND t.row_key OPERATOR(pg_catalog.=) k.whole_key" \
-" AND t.event OPERATOR(pg_catalog.=) k.event" \
 " AND t.state OPERATOR(pg_catalog.=) k.state" \
 " AND t.table_schema OPERATOR(pg_catalog.=) $1" \
 " AND t.table_name OPERATOR(pg_catalog.=) $2" \
 " AND t.binding OPERATOR(pg_catalog.=) $3"
+
+#define BATCH_TIMER BATCH_ROW " AND t.event OPERATOR(pg_catalog.=) k.event"
 
 /*
  * A delay that has become longer is seen when the time has come.  What is due
@@ -124,14 +125,22 @@ static const char sooner_statement[] =
 " AND t.tries OPERATOR(pg_catalog.=) 0 FOR UPDATE OF t SKIP LOCKED) AS f"
 " WHERE s.ctid OPERATOR(pg_catalog.=) f.tid";
 
+/*
+ * What the history tells of the key from before the row had it is another row's;
+ * its own is under another key then, and was looked into when it left that.
+ */
 static const char fill_statement[] =
 "INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"
-" row_key, state, event, since, due)"
+" row_key, state, event, since, due, key_since)"
 " SELECT $4, $1, $2, $3, k.hash, k.whole_key, k.state, k.event, s.since,"
-" s.since OPERATOR(pg_catalog.+) k.after" BATCH_FROM
-" LEFT JOIN LATERAL "
-IDEM_TIMERS_SINCE("k.hash", "k.row_key", "k.state", "$13", "$14", "$12", "$4", "")
-" AS h ON true CROSS JOIN LATERAL (SELECT COALESCE(h.at, $5)) AS s (since)"
+" s.since OPERATOR(pg_catalog.+) k.after, o.key_since" BATCH_FROM
+" CROSS JOIN LATERAL (SELECT pg_catalog.max(t.since) AS since,"
+" pg_catalog.max(t.key_since) AS key_since FROM idem.timer AS t WHERE " BATCH_ROW
+") AS o LEFT JOIN LATERAL "
+IDEM_TIMERS_SINCE("k.hash", "k.row_key", "k.state", "$13", "$14", "$12", "$4",
+				  " AND (l.at OPERATOR(pg_catalog.<=) o.key_since) IS NOT TRUE")
+" AS h ON true CROSS JOIN LATERAL (SELECT COALESCE(h.at,"
+" CASE WHEN o.key_since IS NOT NULL THEN o.since END, $5)) AS s (since)"
 " WHERE NOT EXISTS (SELECT FROM idem.timer AS t WHERE " BATCH_TIMER
 " AND (t.since OPERATOR(pg_catalog.<) h.at) IS NOT TRUE)";
 
@@ -142,7 +151,7 @@ static const char outdated_statement[] =
 " AND t.table_schema OPERATOR(pg_catalog.=) $1"
 " AND t.table_name OPERATOR(pg_catalog.=) $2"
 " AND t.binding OPERATOR(pg_catalog.=) $3"
-" AND t.since OPERATOR(pg_catalog.>) $7 LIMIT 1";
+" AND GREATEST(t.since, t.key_since) OPERATOR(pg_catalog.>) $7 LIMIT 1";
 
 /*
  * Whether neither the table nor one that inherits from it has a block.
@@ -371,7 +380,8 @@ idem_timers_forget(Oid relid, const char *tag)
 }
 
 /*
- * Whether the row has another timer for the event, of a later stay.
+ * Whether the row has another timer for the event, of a later stay, or another row
+ * has the key since.
  */
 bool
 idem_timer_is_outdated(const char *schema, const char *table,
@@ -415,7 +425,7 @@ idem_timer_recorded_since(const IdemBinding *binding, int64 row_hash,
 	args[2] = CStringGetTextDatum(state);
 	args[3] = CStringGetTextDatum(get_namespace_name(get_rel_namespace(binding->root)));
 	args[4] = CStringGetTextDatum(get_rel_name(binding->root));
-	args[5] = CStringGetTextDatum(NameStr(binding->column_name));
+	args[5] = idem_timers_history_column(binding);
 	args[6] = CStringGetTextDatum(binding->machine);
 	idem_timers_execute(&plan, statement, lengthof(types), types, args);
 	if (SPI_processed == 1)
@@ -588,8 +598,7 @@ idem_timers_fill(Relation rel, const IdemBinding *binding,
 	idem_timers_name(fill.args, schema, table, binding->tag);
 	fill.args[3] = CStringGetTextDatum(machine->name);
 	fill.args[4] = TimestampTzGetDatum(since);
-	fill.args[FIRST_NAME] =
-		CStringGetTextDatum(NameStr(binding->column_name));
+	fill.args[FIRST_NAME] = idem_timers_history_column(binding);
 	fill.args[FIRST_NAME + 1] =
 		CStringGetTextDatum(get_namespace_name(get_rel_namespace(binding->root)));
 	fill.args[FIRST_NAME + 2] =

@@ -15,6 +15,13 @@
  *
  * The table is idem's own, and nobody's triggers on it are promised to fire.
  *
+ * A row that moves again and again in one transaction leaves its dead timers in the
+ * index, and each move would read all of them.  So the session remembers which
+ * timers a row has after a move, for as long as nothing but moves makes any:
+ * whatever else writes the table by SQL forgets all of it (idem_timers_execute).
+ * What is remembered holds for the subtransaction that wrote it and those around, and
+ * is looked at before it is believed.
+ *
  * Locks: a row's timers, after the row, those only that can be had at once.
  */
 #include "postgres.h"
@@ -25,7 +32,9 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_am.h"
+#include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/jsonb.h"
@@ -48,6 +57,22 @@ enum
 	TIMER_ROW_HASH
 };
 
+/* the timers that a row has since it moved in this transaction */
+typedef struct Remembered
+{
+	Oid			relid;
+	TransactionId xid;			/* what they are true in */
+	uint64		tag;			/* the binding's, hashed */
+	int64		row_hash;
+	uint64		epoch;			/* of the table ... */
+	uint64		generation;		/* ... and of what is remembered */
+	int			n;
+	ItemPointerData tids[4];
+} Remembered;
+
+static Remembered remembered[1024];
+static uint64 generation = 1;
+
 struct IdemTimersFound
 {
 	ItemPointerData *tids;
@@ -55,26 +80,43 @@ struct IdemTimersFound
 	int			room;
 };
 
+/* what a row is found by in an index, in order */
+static const AttrNumber find_columns[] = {
+	TIMER_ROW_HASH, TIMER_SCHEMA, TIMER_TABLE
+};
+
 /*
- * The index by which a row is found, or InvalidOid: then all is read.  What it may
- * lack for snapshots that are older than it (indcheckxmin) is not looked for.
+ * The index by which a row is found, and how many of its columns help; or
+ * InvalidOid: then all is read.  What it may lack for snapshots that are older than
+ * it (indcheckxmin) is not looked for.
  */
 static Oid
-find_index(Relation rel)
+find_index(Relation rel, int *ncolumns)
 {
 	Oid			found = InvalidOid;
 	List	   *oids = RelationGetIndexList(rel);
 	ListCell   *lc;
 
+	*ncolumns = 0;
 	foreach(lc, oids)
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		int			n = 0;
 
 		if (index->rd_rel->relam == BTREE_AM_OID &&
 			index->rd_index->indisvalid &&
-			index->rd_index->indkey.values[0] == TIMER_ROW_HASH &&
 			idem_own_index_is_plain(index))
+		{
+			while (n < Min(lengthof(find_columns), index->rd_index->indnkeyatts) &&
+				   index->rd_index->indkey.values[n] == find_columns[n] &&
+				   (n == 0 || index->rd_indcollation[n] == C_COLLATION_OID))
+				n++;
+		}
+		if (n > *ncolumns)
+		{
 			found = lfirst_oid(lc);
+			*ncolumns = n;
+		}
 		index_close(index, NoLock);
 	}
 	list_free(oids);
@@ -131,6 +173,115 @@ idem_timers_open_table(void)
 }
 
 /*
+ * From here on nothing is known of the timers that this transaction has made.
+ */
+void
+idem_timers_forget_moves(void)
+{
+	generation++;
+}
+
+static uint64
+find_hash_tag(const char *tag)
+{
+	return hash_bytes_extended((const unsigned char *) tag, strlen(tag), 0);
+}
+
+/*
+ * Where a row's timers are remembered, if any row's are there.
+ */
+static Remembered *
+find_place(Oid relid, uint64 tag, int64 row_hash)
+{
+	uint64		place = hash_bytes_extended((const unsigned char *) &row_hash,
+										sizeof(row_hash), tag ^ relid);
+
+	return &remembered[place % lengthof(remembered)];
+}
+
+static bool
+find_is_known(const Remembered *row, Oid relid, uint64 tag, int64 row_hash)
+{
+	return row->relid == relid && row->tag == tag &&
+		row->row_hash == row_hash && row->generation == generation &&
+		row->epoch == idem_catalog_epoch(IDEM_REL_TIMER) &&
+		TransactionIdIsCurrentTransactionId(row->xid);
+}
+
+/*
+ * A row has lost all of its timers.
+ */
+void
+idem_timers_remember_left(Oid relid, const char *tag, int64 row_hash)
+{
+	uint64		hash = find_hash_tag(tag);
+	Remembered *row = find_place(relid, hash, row_hash);
+
+	row->relid = relid;
+	row->tag = hash;
+	row->row_hash = row_hash;
+	row->xid = GetCurrentTransactionId();
+	row->epoch = idem_catalog_epoch(IDEM_REL_TIMER);
+	row->generation = generation;
+	row->n = 0;
+}
+
+/*
+ * It has got one.
+ */
+void
+idem_timers_remember_made(Oid relid, const char *tag, int64 row_hash,
+						  ItemPointer tid)
+{
+	uint64		hash = find_hash_tag(tag);
+	Remembered *row = find_place(relid, hash, row_hash);
+
+	if (!find_is_known(row, relid, hash, row_hash))
+		return;
+	/* more than one knows of: it has to be looked for */
+	if (row->n == lengthof(row->tids))
+		row->generation = 0;
+	else
+	{
+		row->tids[row->n++] = *tid;
+		row->xid = GetCurrentTransactionId();
+	}
+}
+
+/*
+ * Adds what is remembered of a row; false if that is not known, or not so any more.
+ */
+static bool
+find_remembered(Relation rel, TupleTableSlot *slot, const Remembered *row,
+				Jsonb *key, IdemTimersFound * found)
+{
+	for (int i = 0; i < row->n; i++)
+	{
+		ItemPointerData tid = row->tids[i];
+		bool		isnull;
+		Datum		row_key;
+		bool		same;
+
+		if (!table_tuple_fetch_row_version(rel, &tid, SnapshotSelf, slot))
+			return false;
+		row_key = slot_getattr(slot, TIMER_ROW_KEY, &isnull);
+		same = !isnull &&
+			compareJsonbContainers(&key->root,
+								   &DatumGetJsonbP(row_key)->root) == 0;
+		ExecClearTuple(slot);
+		if (!same)
+			return false;
+	}
+	for (int i = 0; i < row->n; i++)
+	{
+		ItemPointerData tid = row->tids[i];
+
+		find_add(found, &tid);
+	}
+	return true;
+}
+
+/*
  * The timers of a binding's rows that have those hashes and keys.
  */
 IdemTimersFound *
@@ -142,21 +293,36 @@ idem_timers_find(Oid relid, const char *tag, const Datum *hashes,
 	const char *table = get_rel_name(relid);
 	Relation	rel = idem_timers_open_table();
 	TupleDesc	desc = RelationGetDescr(rel);
-	Oid			index = find_index(rel);
+	int			nkeys;
+	Oid			index = find_index(rel, &nkeys);
+	Datum		schema_text = CStringGetTextDatum(schema);
+	Datum		table_text = CStringGetTextDatum(table);
+	uint64		hash = find_hash_tag(tag);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
 
 	/* what this transaction has written so far can be deleted from here on */
 	CommandCounterIncrement();
 	for (int i = 0; i < n; i++)
 	{
 		Jsonb	   *key = DatumGetJsonbP(keys[i]);
-		ScanKeyData hash;
+		ScanKeyData scankeys[lengthof(find_columns)];
 		SysScanDesc scan;
 		HeapTuple	tuple;
 
-		ScanKeyInit(&hash, TIMER_ROW_HASH, BTEqualStrategyNumber, F_INT8EQ,
-					hashes[i]);
+		const Remembered *row = find_place(relid, hash,
+										   DatumGetInt64(hashes[i]));
+
+		if (find_is_known(row, relid, hash, DatumGetInt64(hashes[i])) &&
+			find_remembered(rel, slot, row, key, found))
+			continue;
+		ScanKeyInit(&scankeys[0], TIMER_ROW_HASH, BTEqualStrategyNumber,
+					F_INT8EQ, hashes[i]);
+		ScanKeyInit(&scankeys[1], TIMER_SCHEMA, BTEqualStrategyNumber,
+					F_TEXTEQ, schema_text);
+		ScanKeyInit(&scankeys[2], TIMER_TABLE, BTEqualStrategyNumber,
+					F_TEXTEQ, table_text);
 		scan = systable_beginscan(rel, index, OidIsValid(index), SnapshotSelf,
-								  1, &hash);
+								  Max(nkeys, 1), scankeys);
 		while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 		{
 			bool		isnull;
@@ -173,6 +339,7 @@ idem_timers_find(Oid relid, const char *tag, const Datum *hashes,
 		}
 		systable_endscan(scan);
 	}
+	ExecDropSingleTupleTableSlot(slot);
 	table_close(rel, NoLock);
 	return found;
 }

@@ -235,6 +235,29 @@ SELECT idem_define('dirt', E'stateDiagram-v2\n[*] --> new\nnew --> ancient', mov
 SELECT idem_detach_version('flow_text'), idem_attach_version('flow_text', 'Ver sion', strict => true, mode => 'next');
 SELECT idem_define('dirt', E'stateDiagram-v2\n[*] --> new\nnew --> antique', moved => '{"ancient": "antique"}');
 SELECT * FROM flow_text ORDER BY id;
+-- of partitions and children alone
+CREATE TABLE flow_sp (id int PRIMARY KEY, state text, n int NOT NULL DEFAULT 1) PARTITION BY RANGE (id);
+CREATE TABLE flow_sp1 PARTITION OF flow_sp DEFAULT;
+CREATE TABLE flow_si (id int PRIMARY KEY, state text);
+CREATE TABLE flow_sc (n int NOT NULL DEFAULT 1, PRIMARY KEY (id)) INHERITS (flow_si);
+SELECT idem_define('sdirt', E'stateDiagram-v2\n[*] --> a'), idem_attach('sdirt', 'flow_sp', 'state'), idem_attach('sdirt', 'flow_si', 'state'),
+	idem_attach_version('flow_sp1', 'n', strict => true), idem_attach_version('flow_sc', 'n', strict => true);
+INSERT INTO flow_sp VALUES (1, 'a');
+INSERT INTO flow_si VALUES (1, 'a');
+INSERT INTO flow_sc VALUES (2, 'a');
+SELECT idem_define('sdirt', E'stateDiagram-v2\n[*] --> b', moved => '{"a": "b"}');
+SELECT state, n FROM flow_sp UNION ALL SELECT state, n FROM flow_sc UNION ALL SELECT state, NULL FROM ONLY flow_si;
+DROP TABLE flow_sp, flow_sc, flow_si;
+-- an exempt role, too, has its rows moved by "migrate"
+CREATE TABLE flow_sp (id int PRIMARY KEY, state text);
+SELECT idem_attach('sdirt', 'flow_sp', 'state', history => true, exempt => '{regress_idem_keeper}');
+INSERT INTO flow_sp VALUES (1, 'b');
+SELECT idem_define('sdirt', E'stateDiagram-v2\n[*] --> c', moved => '{"b": "c"}');
+SELECT event, from_state, to_state FROM idem_history('flow_sp', 1);
+DROP TABLE flow_sp;
+RESET ROLE;
+DELETE FROM idem.machine WHERE name = 'sdirt';
+SET ROLE regress_idem_keeper;
 -- what the column cannot hold, with the table
 \set SHOW_CONTEXT always
 SELECT idem_define('dirt', E'stateDiagram-v2\n[*] --> new\nnew --> antediluvian', moved => '{"antique": "antediluvian"}');

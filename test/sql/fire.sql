@@ -180,6 +180,29 @@ SELECT idem_attach('fi', 'fi_strict', 'state'), idem_attach_version('fi_strict',
 INSERT INTO fi_strict (id) VALUES (1), (2);
 SELECT * FROM idem_fire('fi_strict', 1, 'submit', version => 5);
 SELECT * FROM idem_fire_many('fi_strict', ARRAY[1, 2], 'submit');
+-- of a partition or a child alone; and of a trigger that counts by itself
+CREATE TABLE fi_sp (id int PRIMARY KEY, state text DEFAULT 'draft', amount int DEFAULT 1, n bigint NOT NULL DEFAULT 5) PARTITION BY RANGE (id);
+CREATE TABLE fi_sp1 PARTITION OF fi_sp FOR VALUES FROM (0) TO (10);
+CREATE TABLE fi_sp2 PARTITION OF fi_sp DEFAULT;
+CREATE TABLE fi_si (id int PRIMARY KEY, state text DEFAULT 'draft', amount int DEFAULT 1);
+CREATE TABLE fi_sc (n bigint NOT NULL DEFAULT 5, PRIMARY KEY (id)) INHERITS (fi_si);
+CREATE FUNCTION fi_count() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN NEW.n = OLD.n + 1; RETURN NEW; END$$;
+CREATE TRIGGER counts BEFORE UPDATE ON fi_sp2 FOR EACH ROW EXECUTE FUNCTION fi_count();
+SELECT idem_attach('fi', 'fi_sp', 'state'), idem_attach('fi', 'fi_si', 'state'),
+	idem_attach_version('fi_sp1', 'n', strict => true), idem_attach_version('fi_sp2', 'n', strict => true), idem_attach_version('fi_sc', 'n', strict => true);
+INSERT INTO fi_sp (id) VALUES (1), (2), (3), (11);
+INSERT INTO fi_sc (id) VALUES (1);
+SELECT outcome FROM idem_fire('fi_sp', 1, 'submit');
+SELECT id, outcome FROM idem_fire_many('fi_sp', ARRAY[2, 3, 11], 'submit');
+SELECT outcome FROM idem_fire('fi_sc', 1, 'submit');
+SELECT n FROM fi_sp UNION ALL SELECT n FROM fi_sc;
+-- but a statement of a trigger inside it is not the verb's
+CREATE FUNCTION fi_inside() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN UPDATE fi_sc SET amount = 7; RETURN NULL; END$$;
+CREATE TRIGGER other AFTER UPDATE ON fi_sp1 FOR EACH ROW EXECUTE FUNCTION fi_inside();
+INSERT INTO fi_sp (id) VALUES (4);
+SELECT outcome FROM idem_fire('fi_sp', 4, 'submit');
+DROP TABLE fi_sp, fi_sc, fi_si;
+DROP FUNCTION fi_count(), fi_inside();
 
 -- many
 SELECT * FROM idem_fire_many('fi_t', ARRAY[15, 0, 14, 99, 1, 6], 'submit', key => 'many', context => '{"m": 1}');

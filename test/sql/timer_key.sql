@@ -12,7 +12,7 @@ CREATE VIEW tk_timer AS SELECT table_name, row_key, state, event, date_trunc('mi
 CREATE VIEW tk_history AS SELECT table_name, row_key, event, from_state, to_state FROM idem.history WHERE machine = 'tk' ORDER BY seq;
 -- everything is some minutes older
 CREATE FUNCTION tk_pass(minutes int) RETURNS void LANGUAGE sql AS
-	$$ UPDATE idem.timer SET since = since - minutes * '1 min'::interval, due = due - minutes * '1 min'::interval WHERE machine = 'tk';
+	$$ UPDATE idem.timer SET since = since - minutes * '1 min'::interval, due = due - minutes * '1 min'::interval, key_since = key_since - minutes * '1 min'::interval WHERE machine = 'tk';
 	UPDATE idem.history SET at = at - minutes * '1 min'::interval WHERE machine = 'tk' $$;
 ALTER TABLE idem.history DISABLE TRIGGER protected, DISABLE TRIGGER protected_row;
 SET ROLE regress_idem_timer_key;
@@ -61,6 +61,116 @@ DELETE FROM idem.timer WHERE machine = 'tk';
 SET ROLE regress_idem_timer_key;
 DROP TABLE tk_old;
 DELETE FROM tk_plain;
+
+-- a row that gets the key of one that was deleted is as old as before: with the
+-- next key, when timers are made, and when its time comes
+INSERT INTO tk_plain VALUES (2, 'a'), (4, 'a');
+RESET ROLE;
+SELECT tk_pass(20);
+SET ROLE regress_idem_timer_key;
+INSERT INTO tk_plain VALUES (1, 'a'), (3, 'a');
+RESET ROLE;
+SELECT tk_pass(10);
+SET ROLE regress_idem_timer_key;
+DELETE FROM tk_plain WHERE id IN (1, 3);
+UPDATE tk_plain SET id = id - 1;
+UPDATE tk_plain SET id = 5 WHERE id = 3;
+RESET ROLE;
+TABLE tk_timer;
+SET ROLE regress_idem_timer_key;
+SELECT idem_define('tk', E'stateDiagram-v2\n[*] --> a\na --> b : go\nb --> a : back\nb --> c : stop\na --> y : ay after 50 min\na --> y : ay2 after 2 h\nb --> x : bx after 1 h');
+SELECT * FROM idem_tick();
+RESET ROLE;
+TABLE tk_timer;
+SELECT tk_pass(21);
+SET ROLE regress_idem_timer_key;
+SELECT row_key, event, outcome FROM idem_tick() ORDER BY row_key ->> 'id';
+-- what happened under the key since is its own
+INSERT INTO tk_plain VALUES (2, 'a');
+UPDATE tk_plain SET s = 'b' WHERE id = 2;
+RESET ROLE;
+SELECT tk_pass(10);
+SET ROLE regress_idem_timer_key;
+UPDATE tk_plain SET id = 7 WHERE id = 2;
+RESET ROLE;
+SELECT tk_pass(10);
+SET ROLE regress_idem_timer_key;
+SELECT idem_define('tk', E'stateDiagram-v2\n[*] --> a\na --> b : go\nb --> a : back\nb --> c : stop\na --> y : ay\nb --> x : bx');
+UPDATE tk_plain SET s = 'a' WHERE id = 7;
+UPDATE tk_plain SET s = 'b' WHERE id = 7;
+RESET ROLE;
+SELECT tk_pass(45);
+SET ROLE regress_idem_timer_key;
+SELECT idem_define('tk', E'stateDiagram-v2\n[*] --> a\na --> b : go\nb --> a : back\nb --> c : stop\na --> y : ay after 1 h\nb --> x : bx after 1 h');
+RESET ROLE;
+TABLE tk_timer;
+SET ROLE regress_idem_timer_key;
+SELECT row_key, event, outcome FROM idem_tick() WHERE event <> '' ORDER BY row_key ->> 'id';
+RESET ROLE;
+TABLE tk_timer;
+DELETE FROM idem.timer WHERE machine = 'tk';
+SET ROLE regress_idem_timer_key;
+SELECT idem_define('tk', E'stateDiagram-v2\n[*] --> a\na --> b : go\nb --> a : back\nb --> c : stop\na --> y : ay after 1 h\nb --> x : bx after 1 h');
+SELECT * FROM idem_tick();
+RESET ROLE;
+DELETE FROM idem.timer WHERE machine = 'tk';
+SET ROLE regress_idem_timer_key;
+DELETE FROM tk_plain;
+
+-- a parent and its child may have rows of one key, each with its own time
+CREATE TABLE tk_parent (id int PRIMARY KEY, s text);
+CREATE TABLE tk_child (PRIMARY KEY (id)) INHERITS (tk_parent);
+SELECT idem_attach('tk', 'tk_parent', 's', history => true);
+INSERT INTO tk_parent VALUES (1, 'a'), (2, 'a');
+RESET ROLE;
+SELECT tk_pass(40);
+SET ROLE regress_idem_timer_key;
+INSERT INTO tk_child VALUES (1, 'a'), (2, 'a');
+UPDATE tk_parent SET id = 3 WHERE tableoid = 'tk_parent'::regclass AND id = 2;
+RESET ROLE;
+SELECT tk_pass(21);
+SET ROLE regress_idem_timer_key;
+SELECT table_name, row_key, event, outcome FROM idem_tick() ORDER BY row_key ->> 'id';
+RESET ROLE;
+TABLE tk_timer;
+DELETE FROM idem.timer WHERE machine = 'tk';
+SET ROLE regress_idem_timer_key;
+DROP TABLE tk_child, tk_parent;
+
+-- a row that moves again and again in one transaction: its former timers are not read
+-- each time; what was rolled back, and who else wrote the timers, counts
+CREATE PROCEDURE tk_turn(n int) LANGUAGE plpgsql AS
+	$$BEGIN FOR i IN 1 .. n LOOP UPDATE tk_plain SET s = CASE s WHEN 'a' THEN 'b' ELSE 'a' END; END LOOP; END$$;
+INSERT INTO tk_plain VALUES (1, 'a'), (2, 'a');
+SELECT pg_stat_force_next_flush();
+BEGIN;
+CALL tk_turn(100);
+SAVEPOINT one;
+CALL tk_turn(3);
+ROLLBACK TO one;
+CALL tk_turn(1);
+SAVEPOINT two;
+CALL tk_turn(2);
+RELEASE two;
+CALL tk_turn(100);
+RESET ROLE;
+SELECT pg_stat_get_xact_tuples_returned('idem.timer_row'::regclass) BETWEEN 1 AND 1000 AS flat;
+SELECT row_key, state, event FROM tk_timer;
+UPDATE idem.timer SET tries = 1 WHERE row_key = '{"id": 1}' AND machine = 'tk';
+DELETE FROM idem.timer WHERE row_key = '{"id": 2}' AND machine = 'tk';
+SET ROLE regress_idem_timer_key;
+CALL tk_turn(1);
+UPDATE tk_plain SET id = id + 10;
+CALL tk_turn(1);
+UPDATE tk_plain SET id = id - 10;
+CALL tk_turn(1);
+COMMIT;
+RESET ROLE;
+SELECT row_key, state, event FROM tk_timer;
+DELETE FROM idem.timer WHERE machine = 'tk';
+SET ROLE regress_idem_timer_key;
+DELETE FROM tk_plain;
+DROP PROCEDURE tk_turn;
 
 -- a statement inside gives another key to a row that the one around it has moved,
 -- and not recorded yet

@@ -63,7 +63,8 @@ sub theirs
 	my $rows = every_row($node, $owner, $db);
 	my %known = map { /^grant\|(\S+)/ ? ($1 => 1) : () } split /\n/, $before // $rows;
 
-	return join "\n", grep { !/^extension\|/ && (!/^grant\|(\S+)/ || $known{$1}) } split /\n/, $rows;
+	# a column that has come since is NULL
+	return join "\n", map { s/^(timer\|.*),\)$/$1)/r } grep { !/^extension\|/ && (!/^grant\|(\S+)/ || $known{$1}) } split /\n/, $rows;
 }
 
 my $n = 0;
