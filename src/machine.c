@@ -360,7 +360,11 @@ check_machine_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 static bool
 column_differs(HeapTuple old, HeapTuple new, TupleDesc desc, const char *name)
 {
-	return strcmp(column_text(old, desc, name), column_text(new, desc, name)) != 0;
+	const char *before = column_text_or_null(old, desc, name);
+	const char *now = column_text_or_null(new, desc, name);
+
+	return (before == NULL) != (now == NULL) ||
+		(before != NULL && strcmp(before, now) != 0);
 }
 
 static void
@@ -492,10 +496,10 @@ check_transition_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 	/* a restore brings the timers along */
 	after = column_text_or_null(new, desc, "after");
 	if (after != NULL && check_function_bodies && !writing_whole &&
-		(moved || strcmp(old_from, from) != 0 ||
-		 strcmp(column_text(old, desc, "event"), event) != 0 ||
-		 column_text_or_null(old, desc, "after") == NULL ||
-		 strcmp(column_text_or_null(old, desc, "after"), after) != 0))
+		(moved || column_differs(old, new, desc, "from_state") ||
+		 column_differs(old, new, desc, "to_state") ||
+		 column_differs(old, new, desc, "event") ||
+		 column_differs(old, new, desc, "after")))
 		idem_timers_expect(machine);
 }
 

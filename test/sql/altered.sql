@@ -97,6 +97,8 @@ BEGIN
 	RETURN t;
 END $$;
 CREATE FUNCTION altered_by.tell(t text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RETURN altered_by.told(t); END $$;
+-- a worker would tell it, too
+SET LOCAL max_parallel_maintenance_workers = 0;
 CREATE INDEX ON idem.key ((scope || altered_by.tell('key')));
 CREATE UNIQUE INDEX ON idem.key (key, scope) WHERE key <> altered_by.tell('key');
 CREATE INDEX ON idem.history ((machine || altered_by.tell('history')));

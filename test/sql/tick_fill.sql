@@ -301,6 +301,11 @@ UPDATE idem.state SET frozen = false WHERE machine = 'fi4' AND name = 'z';
 RESET ROLE;
 SELECT * FROM idem_tick();
 SELECT row_key, state, event, after FROM fi_timer WHERE table_name = 'fi_kind';
+DELETE FROM idem.timer WHERE machine = 'fi4';
+SET ROLE regress_idem_fill_owner;
+UPDATE idem.transition SET to_state = 'f' WHERE machine = 'fi4' AND event = 'back';
+RESET ROLE;
+SELECT event, count(*) FROM fi_timer WHERE table_name = 'fi_kind' GROUP BY 1;
 DROP TABLE fi_kind;
 
 -- what is no state is left along wildcards, NULL is not
