@@ -48,6 +48,20 @@ TABLE job ORDER BY id;
 TRUNCATE job;
 ROLLBACK;
 
+-- a trigger that is made by hand is refused, where there is no former row too
+BEGIN;
+CREATE TRIGGER by_hand BEFORE INSERT ON job FOR EACH ROW WHEN (NEW.fence < 100) EXECUTE FUNCTION idem_fence_check();
+INSERT INTO job VALUES (6, 1, 'i');
+ROLLBACK;
+BEGIN;
+CREATE TRIGGER by_hand BEFORE UPDATE ON job FOR EACH ROW EXECUTE FUNCTION idem_fence_check();
+UPDATE job SET state = 'i', fence = 1000;
+ROLLBACK;
+BEGIN;
+CREATE TRIGGER by_hand BEFORE UPDATE ON job FOR EACH STATEMENT EXECUTE FUNCTION idem_fence_check();
+UPDATE job SET state = 'i', fence = 1000;
+ROLLBACK;
+
 -- the way out of a refused write, and what it says
 \set VERBOSITY default
 UPDATE job SET fence = 2 WHERE id = 1;

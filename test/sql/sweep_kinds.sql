@@ -169,6 +169,16 @@ SELECT sum(removed) FROM idem_sweep();
 SELECT sum(removed) FROM idem_sweep();
 COMMIT;
 
+-- a child table's rows are none of the parent's
+BEGIN;
+TRUNCATE idem.lease;
+CREATE TABLE regress_child () INHERITS (idem.lease);
+INSERT INTO idem.lease (name, fence, until, since, released) VALUES ('parent', 1, '2020-01-01', '2020-01-01', false);
+INSERT INTO regress_child (name, fence, until, since, released) VALUES ('child', 1, 'infinity', '2020-01-01', false);
+SELECT removed FROM idem_sweep() WHERE kind = 'lease';
+SELECT name FROM idem.lease;
+ROLLBACK;
+
 -- read-only is refused before anything else
 BEGIN READ ONLY;
 \set VERBOSITY sqlstate
