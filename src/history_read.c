@@ -7,9 +7,11 @@
  * row: with SELECT on its table, and under row security only while the row is
  * there and visible to him, and only from its last insert on: what had the key
  * before may have been another's.  A column whose machine was not attached then has
- * no entry of that insert, only ones of before and after.  The table must keep a
- * history: whoever made a table under a name that another one had could read that
- * one's, else.  Of others it is read by who may read idem.history itself.
+ * no entry of that insert, only ones of before and after; so what begins there is
+ * told by the last entry of an insert in whichever column, for all of them.  The
+ * table must keep a history: whoever made a table under a name that another one had
+ * could read that one's, else.  Of others it is read by who may read idem.history
+ * itself.
  */
 #include "postgres.h"
 
@@ -190,32 +192,14 @@ history_tell_of_none(const IdemTable *table, const IdemTarget *target,
 Datum
 idem_history(PG_FUNCTION_ARGS)
 {
-	/*
-	 * the last insert, and of what else that transaction inserted the row
-	 * into, without anything in between: after a restore one transaction has
-	 * inserted all
-	 */
+	/* nothing that a dump keeps tells the other entries of that insert apart */
 	static const char statement[] =
 	"SELECT h.* FROM idem.history AS h"
-	" LEFT JOIN (SELECT i.seq, i.xmin AS by FROM idem.history AS i"
-	" WHERE NOT $5 AND " HISTORY_OF_ROW("i")
-	" AND i.from_state IS NULL AND i.event IS NULL"
-	" ORDER BY i.seq DESC LIMIT 1) AS last ON true"
-	" LEFT JOIN (SELECT i.table_schema, i.table_name, i.column_name,"
-	" i.xmin AS by, pg_catalog.max(i.seq) AS seq FROM idem.history AS i"
-	" WHERE NOT $5 AND " HISTORY_OF_ROW("i")
-	" AND i.from_state IS NULL AND i.event IS NULL"
-	" GROUP BY i.table_schema, i.table_name, i.column_name, i.xmin) AS born"
-	" ON born.by OPERATOR(pg_catalog.=) last.by"
-	" AND born.table_schema OPERATOR(pg_catalog.=) h.table_schema"
-	" AND born.table_name OPERATOR(pg_catalog.=) h.table_name"
-	" AND born.column_name OPERATOR(pg_catalog.=) h.column_name"
-	" AND NOT EXISTS (SELECT FROM idem.history AS i WHERE " HISTORY_OF_ROW("i")
-	" AND (i.from_state IS NOT NULL OR i.event IS NOT NULL)"
-	" AND i.seq OPERATOR(pg_catalog.>) born.seq"
-	" AND i.seq OPERATOR(pg_catalog.<) last.seq)"
 	" WHERE " HISTORY_OF_ROW("h")
-	" AND h.seq OPERATOR(pg_catalog.>=) COALESCE(born.seq, last.seq, h.seq)"
+	" AND ($5 OR h.seq OPERATOR(pg_catalog.>=) COALESCE("
+	"(SELECT pg_catalog.max(i.seq) FROM idem.history AS i"
+	" WHERE " HISTORY_OF_ROW("i")
+	" AND i.from_state IS NULL AND i.event IS NULL), h.seq))"
 	" ORDER BY h.seq";
 	static const Oid types[] = {JSONBOID, TEXTARRAYOID, TEXTARRAYOID, INT8OID, BOOLOID};
 	static SPIPlanPtr plan = NULL;
