@@ -34,10 +34,10 @@
  * read: names must not lead to what the caller has made.  So are its table and its
  * partitions opened, whose keys' functions may run then; and a session that has
  * temporary objects of a role that may not act as the owner leaves the table to
- * others.  A table of a superuser's is refused: whoever may define its machine
- * could otherwise run anything.  So is one whose owner is under its row security:
- * rows that he does not see are not gone.  Roles of a rule are not asked for, since
- * no role acts.
+ * others (tick_table.c).  A table of a superuser's is refused: whoever may define
+ * its machine could otherwise run anything.  So is one whose owner is under its row
+ * security: rows that he does not see are not gone.  Roles of a rule are not asked
+ * for, since no role acts.
  *
  * Locks, in order: the timer; the table, ROW EXCLUSIVE; the row; its other
  * timers.  Writers lock the row before its timers; but nobody waits for a
@@ -52,8 +52,7 @@
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "partitioning/partdesc.h"
-#include "storage/lmgr.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
@@ -72,6 +71,7 @@
 #include "stats.h"
 #include "sweep.h"
 #include "tick.h"
+#include "tick_table.h"
 #include "timer.h"
 #include "wait.h"
 
@@ -129,8 +129,8 @@ typedef struct Tick
 								 * vain */
 	List	   *looked;			/* notes of tables that were looked at */
 	List	   *warned;			/* OIDs of tables in which none is fired */
-	List	   *clear;			/* roles whom no temporary object misleads */
-	List	   *misled;			/* ... and others; what a tick runs makes none */
+	Datum		barred;			/* names of tables that this session leaves */
+	IdemTickRoles roles;
 } Tick;
 
 static char *tick_error;
@@ -139,6 +139,9 @@ static int	tick_sqlerrcode;
 static const char select_statement[] =
 "SELECT ctid, machine, table_schema, table_name, binding, row_key, state,"
 " event, since, tries, row_hash, key_since FROM idem.timer WHERE due OPERATOR(pg_catalog.<=) $1"
+" AND pg_catalog.quote_ident(table_schema) OPERATOR(pg_catalog.||) '.'"
+" OPERATOR(pg_catalog.||) pg_catalog.quote_ident(table_name)"
+" OPERATOR(pg_catalog.<>) ALL ($3)"
 " ORDER BY due LIMIT $2 FOR UPDATE SKIP LOCKED";
 
 static const char delete_statement[] =
@@ -313,50 +316,6 @@ tick_fire(Timer *timer, Relation rel, IdemFire *fire)
 }
 
 /*
- * Locks a table and its partitions, or finds that somebody else has.
- */
-static bool
-tick_lock(Oid relid)
-{
-	Relation	rel;
-	bool		locked = true;
-
-	if (!ConditionalLockRelationOid(relid, RowExclusiveLock))
-		return false;
-	if (get_rel_relkind(relid) != RELKIND_PARTITIONED_TABLE)
-		return true;
-	rel = table_open(relid, NoLock);
-	{
-		PartitionDesc parts = RelationGetPartitionDesc(rel, true);
-
-		for (int i = 0; i < parts->nparts && locked; i++)
-			locked = tick_lock(parts->oids[i]);
-	}
-	table_close(rel, NoLock);
-	return locked;
-}
-
-/*
- * Whether the session has temporary objects that may mislead what runs as a role.
- */
-static bool
-tick_is_misled(Tick *tick, Oid role)
-{
-	MemoryContext caller;
-	List	  **list;
-
-	if (list_member_oid(tick->clear, role))
-		return false;
-	if (list_member_oid(tick->misled, role))
-		return true;
-	list = idem_catalog_has_temporary(role) ? &tick->misled : &tick->clear;
-	caller = MemoryContextSwitchTo(TopTransactionContext);
-	*list = lappend_oid(*list, role);
-	MemoryContextSwitchTo(caller);
-	return list == &tick->misled;
-}
-
-/*
  * Looks at table, machine and rule.
  */
 static void
@@ -386,17 +345,18 @@ tick_handle(void *arg)
 		return;
 	}
 	/* to open a table may be to run functions of its owner's */
-	role = superuser_arg(owner) ? GetUserId() : owner;
-	if (tick_is_misled(timer->tick, role))
+	role = idem_tick_role(owner);
+	if (idem_tick_is_misled(&timer->tick->roles, role))
 	{
-		/* it stays as it is, for others */
-		timer->refused_by = relid;
-		timer->outcome = "refused";
+		/*
+		 * a table's that had nothing due when the call began; the next one
+		 * bars it
+		 */
 		timer->keep = true;
 		return;
 	}
 	idem_catalog_become_under(role, idem_catalog_path(schema), &saved);
-	if (tick_lock(relid))
+	if (idem_tick_lock(relid))
 		rel = try_table_open(relid, NoLock);
 	if (rel == NULL || rel->rd_rel->relowner != owner)
 	{
@@ -523,23 +483,6 @@ tick_has_table(List *timers, const Timer *timer)
 }
 
 /*
- * Tells of a table in which nothing is fired, or not by this session.
- */
-static void
-tick_warn(const Timer *timer)
-{
-	if (timer->due == 1)
-		idem_timers_warn(timer->refused_by);
-	else
-		ereport(WARNING,
-				(errmsg("timed transitions of table \"%s\" are not fired by this session",
-						timer->table),
-				 errdetail("They run as the table's owner, who would find temporary objects of others by name."),
-				 errhint("Call idem_tick() in a session of its own, or after DISCARD TEMP."),
-				 errhidestmt(true)));
-}
-
-/*
  * One due timer, from beginning to end.
  */
 static void
@@ -582,7 +525,7 @@ tick_one(Tick *tick, Timer *timer, int limit)
 	{
 		idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_REFUSED);
 		if (!list_member_oid(tick->warned, timer->refused_by))
-			tick_warn(timer);
+			idem_timers_warn(timer->refused_by);
 		tick->warned = list_append_unique_oid(tick->warned,
 											  timer->refused_by);
 	}
@@ -634,21 +577,47 @@ tick_load(HeapTuple tuple, TupleDesc desc, Timer *timer)
 }
 
 /*
- * What has become of a timer.
+ * What has become of a timer, or of a table's.
  */
 static void
-tick_tell(ReturnSetInfo *rsinfo, const Timer *timer)
+tick_tell(ReturnSetInfo *rsinfo, const char *table, const Timer *timer,
+		  const char *outcome)
 {
 	Datum		values[4];
 	bool		nulls[4] = {false};
 
-	values[0] = CStringGetTextDatum(quote_qualified_identifier(timer->schema,
-															   timer->table));
-	values[1] = JsonbPGetDatum(timer->row_key);
-	values[2] = CStringGetTextDatum(timer->event);
-	values[3] = CStringGetTextDatum(timer->outcome);
-	nulls[1] = nulls[2] = tick_is_note(timer);
+	values[0] = CStringGetTextDatum(table);
+	values[3] = CStringGetTextDatum(outcome);
+	nulls[1] = nulls[2] = timer == NULL || tick_is_note(timer);
+	if (!nulls[1])
+	{
+		values[1] = JsonbPGetDatum(timer->row_key);
+		values[2] = CStringGetTextDatum(timer->event);
+	}
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+/*
+ * Leaves tables to other sessions.
+ */
+static void
+tick_bar(Tick *tick)
+{
+	ArrayBuildState *names = initArrayResult(TEXTOID, CurrentMemoryContext,
+											 false);
+	ListCell   *cell;
+
+	foreach(cell, idem_tick_barred(&tick->roles, tick->now))
+	{
+		char	   *name = lfirst(cell);
+
+		idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_REFUSED);
+		if (tick->rsinfo != NULL)
+			tick_tell(tick->rsinfo, name, NULL, "refused");
+		accumArrayResult(names, CStringGetTextDatum(name), false, TEXTOID,
+						 CurrentMemoryContext);
+	}
+	tick->barred = makeArrayResult(names, CurrentMemoryContext);
 }
 
 /*
@@ -659,15 +628,16 @@ static int64
 tick_due(Tick *tick, int64 left, bool *filled)
 {
 	static SPIPlanPtr plan = NULL;
-	static const Oid types[] = {TIMESTAMPTZOID, INT8OID};
-	Datum		args[2];
+	static const Oid types[] = {TIMESTAMPTZOID, INT8OID, TEXTARRAYOID};
+	Datum		args[3];
 	SPITupleTable *table;
 	uint64		n;
 
 	*filled = false;
 	args[0] = TimestampTzGetDatum(tick->now);
 	args[1] = Int64GetDatum(left);
-	idem_timers_execute(&plan, select_statement, 2, types, args);
+	args[2] = tick->barred;
+	idem_timers_execute(&plan, select_statement, 3, types, args);
 	table = SPI_tuptable;
 	n = SPI_processed;
 	for (uint64 i = 0; i < n; i++)
@@ -683,7 +653,9 @@ tick_due(Tick *tick, int64 left, bool *filled)
 		tick_one(tick, timer, idem_guc_tick_row_timeout);
 		*filled |= tick_is_note(timer) && timer->done;
 		if (timer->outcome != NULL && tick->rsinfo != NULL)
-			tick_tell(tick->rsinfo, timer);
+			tick_tell(tick->rsinfo,
+					  quote_qualified_identifier(timer->schema, timer->table),
+					  timer, timer->outcome);
 	}
 	return (int64) n;
 }
@@ -701,6 +673,7 @@ tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at)
 	bool		in_time;
 
 	SPI_connect();
+	tick_bar(&tick);
 	do
 	{
 		n += tick_due(&tick, left - n, &filled);

@@ -113,16 +113,18 @@ UPDATE idem.timer SET due = now() - '1 min'::interval WHERE machine = 'left';
 SELECT table_name, outcome FROM idem_tick();
 SELECT s FROM lg.p;
 
--- a session with temporary objects of another's leaves the timer as it is
-SET ROLE regress_idem_left_good;
-INSERT INTO lg.t VALUES (9, 'a');
-RESET ROLE;
-UPDATE idem.timer SET due = now() - '1 min'::interval WHERE machine = 'left';
+-- a session with temporary objects of another's leaves the timer as it is, unlocked,
+-- and has time for others
+DROP TRIGGER f ON le.t;
+DELETE FROM idem.timer WHERE machine = 'left';
+INSERT INTO lg.t VALUES (9, 'a'), (10, 'a');
+INSERT INTO le.t VALUES (9, 'a');
+UPDATE idem.timer SET due = now() - '1 min'::interval - (row_key ->> 'id')::int * '1 s'::interval WHERE machine = 'left' AND table_schema = 'lg';
 SET ROLE regress_idem_left_evil;
 CREATE TEMP TABLE misleading (a int);
-SELECT table_name, outcome FROM idem_tick();
+SELECT * FROM idem_tick(1);
 RESET ROLE;
-SELECT due < now(), tries FROM idem.timer WHERE machine = 'left';
+SELECT table_schema, row_key, due < now(), tries, xmax FROM idem.timer WHERE machine = 'left' ORDER BY row_key;
 DROP TABLE misleading;
 SELECT table_name, outcome FROM idem_tick();
 

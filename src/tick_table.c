@@ -1,0 +1,135 @@
+/*
+ * tick_table.c
+ *	  Tables as a ticker finds them: as whom he acts there, and where he may not.
+ *
+ * What belongs to a table runs as its owner, and would find by name what others
+ * have made in this session's temporary schema.  A session that has such objects
+ * leaves the table to others: its timers are neither written nor locked, nor do
+ * they fill a batch, so that other sessions find them as they are.  So which
+ * tables these are is asked before any timer is taken.  One look at the session's
+ * objects for each owner is enough: what a tick runs makes none.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "partitioning/partdesc.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+
+#include "catalog.h"
+#include "own.h"
+#include "tick_table.h"
+#include "timer.h"
+
+static const char tables_statement[] =
+"SELECT DISTINCT table_schema, table_name FROM idem.timer"
+" WHERE due OPERATOR(pg_catalog.<=) $1";
+
+/*
+ * As whom a table of that owner's is looked at.  A superuser's is refused, as the
+ * caller.
+ */
+Oid
+idem_tick_role(Oid owner)
+{
+	return superuser_arg(owner) ? GetUserId() : owner;
+}
+
+/*
+ * Locks a table and its partitions, or finds that somebody else has.
+ */
+bool
+idem_tick_lock(Oid relid)
+{
+	Relation	rel;
+	bool		locked = true;
+
+	if (!ConditionalLockRelationOid(relid, RowExclusiveLock))
+		return false;
+	if (get_rel_relkind(relid) != RELKIND_PARTITIONED_TABLE)
+		return true;
+	rel = table_open(relid, NoLock);
+	{
+		PartitionDesc parts = RelationGetPartitionDesc(rel, true);
+
+		for (int i = 0; i < parts->nparts && locked; i++)
+			locked = idem_tick_lock(parts->oids[i]);
+	}
+	table_close(rel, NoLock);
+	return locked;
+}
+
+/*
+ * Whether the session has temporary objects that may mislead what runs as a role.
+ */
+bool
+idem_tick_is_misled(IdemTickRoles *roles, Oid role)
+{
+	MemoryContext caller;
+	bool		misled;
+
+	if (list_member_oid(roles->clear, role))
+		return false;
+	if (list_member_oid(roles->misled, role))
+		return true;
+	misled = idem_catalog_has_temporary(role);
+	caller = MemoryContextSwitchTo(TopTransactionContext);
+	if (misled)
+		roles->misled = lappend_oid(roles->misled, role);
+	else
+		roles->clear = lappend_oid(roles->clear, role);
+	MemoryContextSwitchTo(caller);
+	return misled;
+}
+
+/*
+ * The qualified names of those that something is due in; warns of each.
+ */
+List *
+idem_tick_barred(IdemTickRoles *roles, TimestampTz now)
+{
+	static SPIPlanPtr plan = NULL;
+	static const Oid types[] = {TIMESTAMPTZOID};
+	Datum		args[] = {TimestampTzGetDatum(now)};
+	List	   *barred = NIL;
+	SPITupleTable *found;
+	uint64		n;
+	Oid			namespace;
+	Oid			toast;
+
+	GetTempNamespaceState(&namespace, &toast);
+	if (!OidIsValid(namespace))
+		return NIL;
+	idem_timers_execute(&plan, tables_statement, 1, types, args);
+	found = SPI_tuptable;
+	n = SPI_processed;
+	for (uint64 i = 0; i < n; i++)
+	{
+		char	   *schema = idem_own_text(found->vals[i], found->tupdesc, 1);
+		char	   *table = idem_own_text(found->vals[i], found->tupdesc, 2);
+		Oid			inside = get_namespace_oid(schema, true);
+		Oid			relid = OidIsValid(inside) ?
+		get_relname_relid(table, inside) : InvalidOid;
+		Oid			owner = OidIsValid(relid) ?
+		idem_catalog_owner_of(relid) : InvalidOid;
+
+		if (!OidIsValid(owner) ||
+			!idem_tick_is_misled(roles, idem_tick_role(owner)))
+			continue;
+		ereport(WARNING,
+				(errmsg("timed transitions of table \"%s\" are not fired by this session",
+						table),
+				 errdetail("They run as the table's owner, who would find temporary objects of others by name."),
+				 errhint("Call idem_tick() in a session of its own, or after DISCARD TEMP."),
+				 errhidestmt(true)));
+		barred = lappend(barred, quote_qualified_identifier(schema, table));
+	}
+	return barred;
+}
