@@ -407,21 +407,22 @@ act_change(const IdemAct *act, const IdemScope *scope, TimestampTz now,
 
 /*
  * Whether times that were written at "now" are worth writing anew, since the write
- * slept: a thousandth of what was granted is not, as a large response is written
- * again with them.
+ * slept, or the clock was set back: a thousandth of what was granted is not, as a
+ * large response is written again with them.
  */
 static bool
 act_lost_time(const IdemAct *act, const IdemRow *row, TimestampTz now)
 {
-	IdemColumn	column = act->verb == IDEM_RENEW ?
-	IDEM_COL_LEASE_UNTIL : IDEM_COL_EXPIRES_AT;
-	TimestampTz later = GetCurrentTimestamp();
+	IdemColumn	column = row->nulls[IDEM_COL_LEASE_UNTIL] ?
+	IDEM_COL_EXPIRES_AT : IDEM_COL_LEASE_UNTIL;
+	int64		slept;
 
 	if (act->verb == IDEM_STEP || row->nulls[column] ||
 		!idem_wait_may_have_slept(now))
 		return false;
-	return later < now ||
-		later - now > (DatumGetTimestampTz(row->values[column]) - now) / 1000;
+	slept = GetCurrentTimestamp() - now;
+	return Max(slept, -slept) >
+		(DatumGetTimestampTz(row->values[column]) - now) / 1000;
 }
 
 /*

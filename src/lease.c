@@ -210,6 +210,7 @@ acquire_write(IdemLeases *leases, Acquisition *a, bool there, bool grant,
 static IdemStoreResult
 acquire_take(IdemLeases *leases, Acquisition *a, bool there, bool grant)
 {
+	TimestampTz former = a->lease.until;
 	TimestampTz began;
 	IdemStoreResult result;
 
@@ -238,11 +239,13 @@ acquire_take(IdemLeases *leases, Acquisition *a, bool there, bool grant)
 	result = acquire_write(leases, a, there, grant, &a->wait);
 
 	/* the update may have slept: its times are of before that */
-	if (result == IDEM_STORE_OK && there &&
-		idem_wait_may_have_slept(began) &&
-		acquire_write(leases, a, true, grant,
-					  &idem_wait_forever) != IDEM_STORE_OK)
-		elog(ERROR, "lease was changed by its own transaction");
+	if (result == IDEM_STORE_OK && there && idem_wait_may_have_slept(began))
+	{
+		a->lease.until = former;
+		if (acquire_write(leases, a, true, grant,
+						  &idem_wait_forever) != IDEM_STORE_OK)
+			elog(ERROR, "lease was changed by its own transaction");
+	}
 	return result;
 }
 

@@ -384,7 +384,8 @@ registry_write(IdemStore *store, const IdemRequest *request,
 
 /*
  * Where the write itself may have slept behind somebody who then rolled back,
- * the claim's times and fence are older than the grant: sets them anew.
+ * or the clock was set back, the claim's times and fence are not the grant's: sets
+ * them anew.
  */
 static void
 registry_restamp(IdemStore *store, const IdemRequest *request, bool there,

@@ -67,6 +67,18 @@ CALL pg_temp.replace(10, '2020-01-03');
 SELECT removed FROM idem_sweep() WHERE kind = 'token';
 SELECT removed FROM idem_sweep() WHERE kind = 'token';
 DELETE FROM idem.token;
+-- one of the mark's own time is ended by it if its hash is the smaller one, so that of
+-- two marks of one time one ends the other, and in the end both go
+CALL pg_temp.replace(1, '2020-01-02 00:00:00.001');
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+UPDATE idem.token SET hash = decode(repeat('ff', 32), 'hex') WHERE ends_older IS NULL;
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+DELETE FROM idem.token;
+CALL pg_temp.replace(2, NULL);
+UPDATE idem.token SET created_at = '2020-01-02', ends_older = '2020-01-02';
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+SELECT count(*) FROM idem.token;
 -- nor is one of another purpose, or of another subject
 CALL pg_temp.replace(1, '2020-01-01');
 UPDATE idem.token SET purpose = 'other' WHERE hash = sha256('live');

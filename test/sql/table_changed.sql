@@ -47,6 +47,28 @@ CREATE TRIGGER see AFTER INSERT OR UPDATE OR DELETE ON idem.key FOR EACH ROW EXE
 SELECT pg_temp.life('trigger');
 SELECT DISTINCT op FROM seen ORDER BY op;
 ROLLBACK;
+-- ... in the owner's context: names have a schema, and nothing is deferred
+CREATE TABLE regress_audit (key text);
+CREATE FUNCTION pg_temp.note() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO regress_audit VALUES (NEW.key);
+	RETURN NULL;
+END $$;
+BEGIN;
+CREATE TRIGGER note AFTER INSERT ON idem.key FOR EACH ROW EXECUTE FUNCTION pg_temp.note();
+SELECT pg_temp.life('no schema');
+ALTER FUNCTION pg_temp.note() SET search_path = public;
+SELECT pg_temp.life('path');
+SELECT count(*) > 0 AS noted FROM regress_audit;
+ROLLBACK;
+ALTER FUNCTION pg_temp.note() SET search_path = public;
+BEGIN;
+CREATE CONSTRAINT TRIGGER note AFTER INSERT ON idem.key DEFERRABLE FOR EACH ROW EXECUTE FUNCTION pg_temp.note();
+SELECT pg_temp.life('immediate');
+SET CONSTRAINTS ALL DEFERRED;
+SELECT pg_temp.life('deferred');
+ROLLBACK;
+DROP TABLE regress_audit;
 BEGIN;
 ALTER TABLE idem.key ADD CHECK (key NOT LIKE 'check%');
 SELECT pg_temp.life('check'), pg_temp.life('other');
@@ -86,6 +108,42 @@ ALTER TABLE idem.key DROP CONSTRAINT key_pkey;
 SELECT pg_temp.life('no primary key');
 CREATE UNIQUE INDEX regress_partial ON idem.key (scope, key) WHERE state <> 'open';
 SELECT pg_temp.life('partial index');
+ROLLBACK;
+
+-- each of the tables that are reached directly refuses what that would pass over
+CREATE FUNCTION pg_temp.answer(ddl text, verb text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE ddl;
+	EXECUTE verb;
+	RAISE EXCEPTION 'served' USING ERRCODE = 'OK000';
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE;
+END $$;
+CREATE TEMP TABLE own (name text, first text, pk text, time text, verb text);
+INSERT INTO own VALUES
+	('key', 'key', 'key, scope', 'created_at', $$SELECT idem_once('k')$$),
+	('lease', 'name', 'name', 'until', $$SELECT idem_lease_acquire('k', '1 min')$$),
+	('token', 'purpose', 'hash', 'created_at', $$SELECT idem_token_issue('p')$$),
+	('window_hit', 'key', 'scope, key', 'expires_at', $$SELECT idem_window('k', '1 min')$$),
+	('branch', 'saga', 'saga, branch, seq', 'expires_at', $$SELECT idem_branch('s', 'b', 'try')$$);
+CREATE TEMP TABLE change (n serial, ddl text);
+INSERT INTO change (ddl) VALUES
+	('CREATE INDEX ON idem.%1$s (%4$s, %2$s)'),
+	('CREATE INDEX ON idem.%1$s (%2$s) WHERE %4$s IS NOT NULL'),
+	('CREATE INDEX ON idem.%1$s (lower(%2$s))'),
+	('CREATE INDEX ON idem.%1$s USING brin (%4$s)'),
+	('CREATE UNIQUE INDEX ON idem.%1$s (%4$s)'),
+	('CREATE UNIQUE INDEX ON idem.%1$s (%2$s COLLATE "POSIX")'),
+	('ALTER TABLE idem.%1$s ADD EXCLUDE USING btree (%4$s WITH =)'),
+	('ALTER TABLE idem.%1$s ADD UNIQUE (%3$s) DEFERRABLE'),
+	('CREATE TABLE pg_temp.child () INHERITS (idem.%1$s)'),
+	('ALTER TABLE idem.%1$s SET ACCESS METHOD regress_heap');
+BEGIN;
+SET LOCAL idem.access = direct;
+CREATE ACCESS METHOD regress_heap TYPE TABLE HANDLER heap_tableam_handler;
+SELECT format(ddl, 'T', 'FIRST', 'PK', 'TIME') AS ddl,
+	string_agg(pg_temp.answer(format(ddl, name, first, pk, time), verb), ' ' ORDER BY name) AS branch_key_lease_token_window
+FROM change, own GROUP BY n, ddl ORDER BY n;
 ROLLBACK;
 
 -- what swallows writes is found out

@@ -189,5 +189,21 @@ SELECT count(*) FROM idem_once_many(ARRAY(SELECT 'c$cycle.' || i FROM generate_s
 		cmp_ok($size[-1], '<=', $size[1], 'the table does not grow');
 	});
 
+# However slow some rows were, the next batch has one row at least: here one row in each batch
+# takes an eighth of the time, until a batch is one row; the others take none.
+my $db = idem_database($node, 'slow');
+$node->safe_psql($db, q{
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM pg_sleep(0.3) WHERE OLD.subject IN ('1', '17', '25', '29', '31');
+	RETURN OLD;
+END $$;
+CREATE TRIGGER slow BEFORE DELETE ON idem.token FOR EACH ROW EXECUTE FUNCTION slow();
+INSERT INTO idem.token (hash, created_at, expires_at, purpose, subject)
+SELECT sha256(i::text::bytea), '2020-01-01', '2020-01-01', 'slow', i FROM generate_series(1, 1000) AS i;
+UPDATE idem.sweep_state SET position = 4 WHERE kind = 'first'});
+is($node->safe_psql($db, q{SELECT removed FROM idem_sweep(NULL, '2400 ms') WHERE kind = 'token'}),
+	1000, 'slow rows do not end a sweep that has time left');
+
 $node->stop;
 done_testing();

@@ -101,30 +101,61 @@ is(query($hit), 't|1', 'and no longer than a day');
 	$_->quit foreach $first, $second;
 }
 
-# A lease counts from the end of the sleep, also by a clock that was set back meanwhile.
+# Asleep behind what is rolled back, and the clock is set back meanwhile: what is granted
+# for an hour ends an hour from then.
+sub slept_is
 {
+	my ($access, $kind, $before, $act, $check, $held) = @_;
 	my $first = session($node, $db);
 	my $second = session($node, $db);
 	my $pid = session_pid($second);
 
-	foreach my $case (
-		[ 'a claim', '1 us', q{SELECT idem_release('k', fence => %s)}, q{SELECT run FROM idem_claim('k', lease => '1 min')} ],
-		[ 'its renewal', '10 min', q{SELECT idem_step('k', 's', fence => %s)}, q{SELECT idem_renew('k', '1 min', fence => %s)} ])
-	{
-		my ($what, $lease, $by_first, $by_second) = @$case;
-
-		set_clock(86410);
-		my $fence = query(qq{DELETE FROM idem.key; SELECT fence FROM idem_claim('k', lease => '$lease')});
-		ask($first, 'BEGIN; ' . sprintf($by_first, $fence));
-		ask_later($second, sprintf($by_second, $fence));
-		wait_blocked($node, $pid);
-		set_clock(80000);
-		ask($first, 'ROLLBACK');
-		answer($second);
-		is(query(q{SELECT lease_until - clock_timestamp() BETWEEN '10 s' AND '1 min' FROM idem.key}), 't',
-			"$what slept while the clock was set back");
-	}
+	set_clock(90000);
+	my $fence = query("SET idem.access = '$access'", 'DELETE FROM idem.key', $before);
+	$fence = $1 if $fence =~ /(\d+)\s*$/;
+	($act, $held) = map { s/FENCE/$fence/gr } $act, $held // $act;
+	ask($_, "SET idem.access = '$access'") foreach $first, $second;
+	ask($first, "BEGIN; $held");
+	ask_later($second, $act);
+	wait_blocked($node, $pid);
+	set_clock(80000);
+	ask($first, 'ROLLBACK');
+	unlike(answer($second), qr/ERROR/, "$kind ($access)");
+	is(query("SELECT $check"), 't', "$kind ($access): by the clock that was set back");
 	$_->quit foreach $first, $second;
+	return;
+}
+
+foreach my $access (accesses())
+{
+	my $claim = q{SELECT fence FROM idem_claim('k', lease => '9 h', ttl => '1 h')};
+	my $step = q{SELECT idem_step('k', 's', fence => FENCE)};
+	my $over = q{SELECT fence FROM idem_claim('k', lease => '1 ms'); SELECT pg_sleep(0.01)};
+	my $hour = q{BETWEEN clock_timestamp() + interval '59 min' AND clock_timestamp() + interval '1 h' FROM idem.key};
+
+	slept_is($access, 'idem_renew', $claim, q{SELECT idem_renew('k', '1 h', fence => FENCE)}, "lease_until $hour", $step);
+	slept_is($access, 'idem_retry', $claim, q{SELECT idem_retry('k', after => '1 h', fence => FENCE)}, "lease_until $hour", $step);
+	slept_is($access, 'idem_complete', $claim, q{SELECT idem_complete('k', fence => FENCE)}, "expires_at $hour", $step);
+	slept_is($access, 'idem_claim', $over, q{SELECT run FROM idem_claim('k', lease => '1 h')}, "lease_until $hour");
+	slept_is($access, 'idem_once', q{SELECT idem_once('k', ttl => '1 ms'); SELECT pg_sleep(0.01)},
+		q{SELECT idem_once('k', ttl => '1 h')}, "expires_at $hour");
+	slept_is($access, 'idem_reopen', "BEGIN; $claim; SELECT idem_fail('k', 'e'); COMMIT",
+		q{SELECT idem_reopen('k')}, "expires_at $hour");
+}
+{
+	my $lease = q{DELETE FROM idem.lease; SELECT fence FROM idem_lease_acquire('l', '1 min', owner => 'o')};
+	my $hour = q{BETWEEN clock_timestamp() + interval '59 min' AND clock_timestamp() + interval '1 h' FROM idem.lease};
+	my $renew = q{SELECT idem_lease_renew('l', '1 h', FENCE)};
+
+	slept_is('auto', 'idem_lease_renew', $lease, $renew, "until $hour");
+	slept_is('auto', 'idem_lease_acquire, his own', $lease, q{SELECT run FROM idem_lease_acquire('l', '1 h', NULL, 'o')},
+		q{until <= clock_timestamp() + interval '10000 s 2 min' FROM idem.lease}, $renew);
+	slept_is('auto', 'idem_lease_release', $lease, q{SELECT idem_lease_release('l', FENCE)},
+		'until <= clock_timestamp() FROM idem.lease', $renew);
+	slept_is('auto', 'idem_branch', q{SELECT idem_branch('s', 'b', 'try')}, q{SELECT idem_branch('s', 'b', 'confirm')},
+		'confirmed_at <= clock_timestamp() FROM idem.branch');
+	slept_is('auto', 'idem_window', q{SELECT idem_window('slept', '1 day', max => 5)}, q{SELECT idem_window('slept', '1 day', max => 5)},
+		q{hits = ARRAY(SELECT unnest(hits) ORDER BY 1) FROM idem.window_hit WHERE key = 'slept'});
 }
 
 # A sweep's budget ends by a clock that is set back.
