@@ -67,7 +67,7 @@ ISOLATION = $(sort $(patsubst test/specs/%.spec,%,$(wildcard test/specs/*.spec))
 
 # What has to work where idem.key is distributed or partitioned: all tests but
 # those of the plain table itself, and of what does not touch it.
-APART = settings table_changed once_table_pages call_page race_index race_hint canonical child diagram lint export \
+APART = settings altered table_changed once_table_pages call_page race_index race_hint canonical child diagram lint export \
 	attach% define% guard% history% tick% version% token% lease% window% branch% \
 	fence_table race_branch race_define race_guard race_history% race_lease% \
 	race_tick race_token race_version race_warm race_window
