@@ -407,10 +407,11 @@ timers_insert(IdemTimers *timers, Oid relid)
 	TIMESTAMPTZARRAYOID, TIMESTAMPTZARRAYOID, TIMESTAMPTZOID};
 	Datum		args[lengthof(types)];
 	uint64		n = timers->hashes->nelems;
-	Datum	   *hashes = palloc(n * sizeof(Datum));
+	uint64	   *keys = palloc(n * sizeof(uint64));
 
 	/* an array that is made takes what it is made of along */
-	memcpy(hashes, timers->hashes->dvalues, n * sizeof(Datum));
+	for (uint64 i = 0; i < n; i++)
+		keys[i] = idem_timers_hash_key(timers->keys->dvalues[i]);
 	table_close(idem_timers_open_table(), NoLock);
 	idem_timers_name_table(args, relid, timers->binding->tag);
 	args[3] = CStringGetTextDatum(timers->machine->name);
@@ -430,7 +431,7 @@ timers_insert(IdemTimers *timers, Oid relid)
 	{
 		for (uint64 i = 0; i < n; i++)
 			idem_timers_remember_made(relid, timers->binding->tag,
-									  DatumGetInt64(hashes[i]),
+									  keys[i],
 									  (ItemPointer) DatumGetPointer(idem_own_value(SPI_tuptable->vals[i],
 																				   SPI_tuptable->tupdesc, 1,
 																				   TIDOID, NULL)));
@@ -451,9 +452,9 @@ idem_timers_close(IdemTimers *timers)
 	if (timers->left_keys != NULL)
 	{
 		idem_timers_delete(timers_find(timers));
-		for (int i = 0; i < timers->left_hashes->nelems; i++)
+		for (int i = 0; i < timers->left_keys->nelems; i++)
 			idem_timers_remember_left(relid, timers->binding->tag,
-									  DatumGetInt64(timers->left_hashes->dvalues[i]));
+									  idem_timers_hash_key(timers->left_keys->dvalues[i]));
 	}
 	if (timers->keys != NULL)
 		timers_insert(timers, relid);

@@ -59,10 +59,10 @@ extern bool idem_timers_lock(Relation rel, ItemPointer tid,
 							 TupleTableSlot *slot);
 extern void idem_timers_delete(IdemTimersFound * found);
 extern void idem_timers_forget_moves(void);
-extern void idem_timers_remember_left(Oid relid, const char *tag,
-									  int64 row_hash);
+extern uint64 idem_timers_hash_key(Datum key);
+extern void idem_timers_remember_left(Oid relid, const char *tag, uint64 key);
 extern void idem_timers_remember_made(Oid relid, const char *tag,
-									  int64 row_hash, ItemPointer tid);
+									  uint64 key, ItemPointer tid);
 
 /* timer_fill.c */
 extern void idem_timers_expect(const char *machine);

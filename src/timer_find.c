@@ -63,12 +63,12 @@ typedef struct Remembered
 	Oid			relid;
 	TransactionId xid;			/* what they are true in */
 	uint64		tag;			/* the binding's, hashed */
-	int64		row_hash;
+	uint64		key;			/* the whole one, hashed */
 	uint64		epoch;			/* of the table ... */
 	uint64		generation;		/* ... and of what is remembered */
 	int			n;
 	ItemPointerData tids[4];
-} Remembered;
+}			Remembered;
 
 static Remembered remembered[1024];
 static uint64 generation = 1;
@@ -188,22 +188,32 @@ find_hash_tag(const char *tag)
 }
 
 /*
+ * What a row is remembered by: row_hash may be that of others, too, where states
+ * are part of the key.
+ */
+uint64
+idem_timers_hash_key(Datum key)
+{
+	return DatumGetUInt64(DirectFunctionCall2(jsonb_hash_extended, key,
+											  Int64GetDatum(0)));
+}
+
+/*
  * Where a row's timers are remembered, if any row's are there.
  */
 static Remembered *
-find_place(Oid relid, uint64 tag, int64 row_hash)
+find_place(Oid relid, uint64 tag, uint64 key)
 {
-	uint64		place = hash_bytes_extended((const unsigned char *) &row_hash,
-										sizeof(row_hash), tag ^ relid);
+	uint64		place = hash_combine64(key, tag ^ relid);
 
 	return &remembered[place % lengthof(remembered)];
 }
 
 static bool
-find_is_known(const Remembered *row, Oid relid, uint64 tag, int64 row_hash)
+find_is_known(const Remembered * row, Oid relid, uint64 tag, uint64 key)
 {
 	return row->relid == relid && row->tag == tag &&
-		row->row_hash == row_hash && row->generation == generation &&
+		row->key == key && row->generation == generation &&
 		row->epoch == idem_catalog_epoch(IDEM_REL_TIMER) &&
 		TransactionIdIsCurrentTransactionId(row->xid);
 }
@@ -212,14 +222,14 @@ find_is_known(const Remembered *row, Oid relid, uint64 tag, int64 row_hash)
  * A row has lost all of its timers.
  */
 void
-idem_timers_remember_left(Oid relid, const char *tag, int64 row_hash)
+idem_timers_remember_left(Oid relid, const char *tag, uint64 key)
 {
 	uint64		hash = find_hash_tag(tag);
-	Remembered *row = find_place(relid, hash, row_hash);
+	Remembered *row = find_place(relid, hash, key);
 
 	row->relid = relid;
 	row->tag = hash;
-	row->row_hash = row_hash;
+	row->key = key;
 	row->xid = GetCurrentTransactionId();
 	row->epoch = idem_catalog_epoch(IDEM_REL_TIMER);
 	row->generation = generation;
@@ -230,13 +240,13 @@ idem_timers_remember_left(Oid relid, const char *tag, int64 row_hash)
  * It has got one.
  */
 void
-idem_timers_remember_made(Oid relid, const char *tag, int64 row_hash,
+idem_timers_remember_made(Oid relid, const char *tag, uint64 key,
 						  ItemPointer tid)
 {
 	uint64		hash = find_hash_tag(tag);
-	Remembered *row = find_place(relid, hash, row_hash);
+	Remembered *row = find_place(relid, hash, key);
 
-	if (!find_is_known(row, relid, hash, row_hash))
+	if (!find_is_known(row, relid, hash, key))
 		return;
 	/* more than one knows of: it has to be looked for */
 	if (row->n == lengthof(row->tids))
@@ -252,7 +262,7 @@ idem_timers_remember_made(Oid relid, const char *tag, int64 row_hash,
  * Adds what is remembered of a row; false if that is not known, or not so any more.
  */
 static bool
-find_remembered(Relation rel, TupleTableSlot *slot, const Remembered *row,
+find_remembered(Relation rel, TupleTableSlot *slot, const Remembered * row,
 				Jsonb *key, IdemTimersFound * found)
 {
 	for (int i = 0; i < row->n; i++)
@@ -309,10 +319,10 @@ idem_timers_find(Oid relid, const char *tag, const Datum *hashes,
 		SysScanDesc scan;
 		HeapTuple	tuple;
 
-		const Remembered *row = find_place(relid, hash,
-										   DatumGetInt64(hashes[i]));
+		uint64		key_hash = idem_timers_hash_key(keys[i]);
+		const		Remembered *row = find_place(relid, hash, key_hash);
 
-		if (find_is_known(row, relid, hash, DatumGetInt64(hashes[i])) &&
+		if (find_is_known(row, relid, hash, key_hash) &&
 			find_remembered(rel, slot, row, key, found))
 			continue;
 		ScanKeyInit(&scankeys[0], TIMER_ROW_HASH, BTEqualStrategyNumber,

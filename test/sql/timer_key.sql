@@ -464,6 +464,20 @@ DELETE FROM idem.timer WHERE machine = 'tk';
 SELECT row_key, event, from_state, to_state FROM tk_history WHERE table_name = 'tk_plain' AND event = 'again';
 SET ROLE regress_idem_timer_key;
 DROP TABLE tk_plain;
+-- two rows that differ in their states only, moved by one transaction
+CREATE TABLE tk_state_key (id int, s text, PRIMARY KEY (id, s));
+SELECT idem_attach('tk', 'tk_state_key', 's', history => true);
+INSERT INTO tk_state_key VALUES (1, 'a');
+UPDATE tk_state_key SET s = 'b';
+INSERT INTO tk_state_key VALUES (1, 'a');
+BEGIN;
+UPDATE tk_state_key SET s = 'c' WHERE s = 'b';
+UPDATE tk_state_key SET s = 'y' WHERE s = 'a';
+COMMIT;
+RESET ROLE;
+SELECT row_key, event FROM tk_timer;
+SET ROLE regress_idem_timer_key;
+DROP TABLE tk_state_key;
 
 RESET ROLE;
 DROP VIEW tk_timer, tk_history;
