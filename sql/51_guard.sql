@@ -91,7 +91,7 @@ FROM pg_catalog.pg_trigger AS t
 	-- in a trigger that was made by hand it may be anything
 	CROSS JOIN LATERAL (SELECT CASE WHEN pg_catalog.regexp_replace(given.options,
 			'"([^"\\\u0001-\u001f]|\\["\\bfnrt]|\\u00(0[1-9a-f]|1[0-9a-f]))*"', '""', 'g')
-			OPERATOR(pg_catalog.~) '^\{(\}|("": (true|""|\[(""(, "")*)?\])(, |\}$))+)$'
+			OPERATOR(pg_catalog.~) '^\{("": (true|""|\[(""(, "")*)?\])(, "": (true|""|\[(""(, "")*)?\]))*)?\}$'
 		THEN given.options::pg_catalog.jsonb END) AS options (options)
 WHERE t.tgfoid OPERATOR(pg_catalog.=) 'idem_guard'::pg_catalog.regproc
 	AND t.tgtype OPERATOR(pg_catalog.=) 19	-- before update of a row

@@ -4,7 +4,7 @@ CREATE TABLE idem.sweep_state (
 	kind pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
 	position pg_catalog.int8 NOT NULL
 );
-COMMENT ON TABLE idem.sweep_state IS 'where the next sweep goes on, per kind of record: a block of its table; "first" is the number of the kind that it begins with';
+COMMENT ON TABLE idem.sweep_state IS 'where the next sweep goes on, for each kind of record and in a form of its own; "first" is the number of the kind that it begins with';
 INSERT INTO idem.sweep_state VALUES ('first', 0), ('key', 0), ('history', 0), ('token', 0), ('branch', 0), ('lease', 0), ('window_hit', 0);
 
 CREATE FUNCTION idem_sweep(

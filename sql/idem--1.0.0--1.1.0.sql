@@ -112,7 +112,7 @@ FROM pg_catalog.pg_trigger AS t
 	-- in a trigger that was made by hand it may be anything
 	CROSS JOIN LATERAL (SELECT CASE WHEN pg_catalog.regexp_replace(given.options,
 			'"([^"\\\u0001-\u001f]|\\["\\bfnrt]|\\u00(0[1-9a-f]|1[0-9a-f]))*"', '""', 'g')
-			OPERATOR(pg_catalog.~) '^\{(\}|("": (true|""|\[(""(, "")*)?\])(, |\}$))+)$'
+			OPERATOR(pg_catalog.~) '^\{("": (true|""|\[(""(, "")*)?\])(, "": (true|""|\[(""(, "")*)?\]))*)?\}$'
 		THEN given.options::pg_catalog.jsonb END) AS options (options)
 WHERE t.tgfoid OPERATOR(pg_catalog.=) 'idem_guard'::pg_catalog.regproc
 	AND t.tgtype OPERATOR(pg_catalog.=) 19	-- before update of a row
@@ -130,7 +130,7 @@ COMMENT ON COLUMN idem.timer.since IS 'when it did, or did in an earlier stay';
 COMMENT ON FUNCTION idem_define(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) IS
 'For operators: makes a machine what the text of a Mermaid state diagram says, or changes it to that; nothing is written if it is that already. moved: an object of states that go, or values that are no states, and the states that their rows move to, as the caller; history calls this event "migrate". Returns true. Errors: ID400 bad argument, ID500 malformed definition (with its line), a guard that does not fit an attached table, or rows are in a state that goes, 42501 not the machine''s owner, 42704 no such role.';
 COMMENT ON FUNCTION idem_tick(pg_catalog.int4) IS
-'For operators: fires timed transitions that are due, as the owners of their tables. max_rows: at most so many (NULL: no limit). Waits for no row. Gives timers to rows that were in the state before. Returns what it did: applied; moved, missing, obsolete (nothing to do any more, or made anew for the key that the table has now); guarded, error (tried again later, at growing intervals); refused (the table belongs to a superuser or to a role that is under its row security, or this session has temporary objects of a role that may not act as the owner). Errors: ID400 bad argument, ID500 called within itself.';
+'For operators: fires timed transitions that are due, as the owners of their tables. max_rows: at most so many (NULL: no limit). Waits for no row. Gives timers to rows that were in the state before. Returns what it did: applied; moved, missing, obsolete (nothing to do any more, or made anew for the key that the table has now); guarded, error (tried again later, at growing intervals); refused (the table belongs to a superuser or to a role that is under its row security, or a partition to a stranger, or this session has temporary objects of a role that may not act as the owner). Errors: ID400 bad argument, ID500 called within itself.';
 
 ALTER SEQUENCE idem.history_seq INCREMENT 32;
 COMMENT ON SEQUENCE idem.history_seq IS 'numbers of the rows of idem.history; rows that are written together share a draw, as many as the increment says';
@@ -171,6 +171,8 @@ COMMENT ON COLUMN idem.window_hit.expires_at IS 'when every hit has left the win
 
 
 -- Sweeping and statistics: 80_sweep, 82_stats
+
+COMMENT ON TABLE idem.sweep_state IS 'where the next sweep goes on, for each kind of record and in a form of its own; "first" is the number of the kind that it begins with';
 
 
 -- Roles: idem_grant and idem_revoke of 90_grants

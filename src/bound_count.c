@@ -6,8 +6,8 @@
  * To plan a query would be to run functions that are in their indexes, as him.  So
  * nothing is planned: the tables are read from end to end, and a value is printed
  * by its type's output function, which only a superuser can have made.  That runs
- * nobody's code, and needs no privilege but the caller's, who must be able to see all rows:
- * row security that would hide some of them is an error.
+ * nobody's code, and needs no privilege but the caller's, who must be able to see
+ * all rows: row security that would hide some of them is an error.
  *
  * Passed over are a temporary table of another session, which cannot be read, and a
  * foreign partition, whose rows are not the machine's.

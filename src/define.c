@@ -554,6 +554,8 @@ replace(const IdemDefinition *old, const IdemDefinition *new,
 	ListCell   *cell;
 
 	check_rules(old, new);
+	/* "old" is as new as that */
+	idem_machine_accept();
 	before = idem_machine_get(new->machine, true, CurrentMemoryContext);
 	idem_machine_write_whole(write_definition, &rewrite);
 	now = idem_machine_get(new->machine, false, CurrentMemoryContext);

@@ -4,9 +4,9 @@
  *
  * They go in by table_multi_insert(), where the table is the plain heap that the
  * extension made; with anything on it that only the executor honours (a trigger
- * on INSERT, a rule, row security, a column, check or NOT NULL of its owner's), they go in
- * one by one as SQL.  An index of the two columns that every row's place is told
- * by gets its entries without the executor.
+ * on INSERT, a rule, row security, a column, check or NOT NULL of its owner's), they
+ * go in one by one as SQL.  An index of the two columns that every row's place is
+ * told by gets its entries without the executor.
  *
  * Locks: idem.history in ROW EXCLUSIVE mode until the end of the transaction.
  * Nothing here waits for another transaction, since no row is ever updated and

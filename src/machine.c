@@ -405,9 +405,12 @@ check_state_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 	if (old_there && new && check_function_bodies && !writing_whole &&
 		(column_differs(old, new, desc, "final") ||
 		 column_differs(old, new, desc, "frozen") ||
-		 column_differs(old, new, desc, "self")) &&
-		idem_machine_get(new_machine, false, CurrentMemoryContext)->timed)
-		idem_timers_expect(new_machine);
+		 column_differs(old, new, desc, "self")))
+	{
+		idem_machine_accept();
+		if (idem_machine_get(new_machine, false, CurrentMemoryContext)->timed)
+			idem_timers_expect(new_machine);
+	}
 }
 
 /*

@@ -142,10 +142,12 @@ mark_extend(IdemStore *store, const IdemOnceTable *table, const IdemRow *row)
 	if (fresh.nulls[IDEM_COL_EXPIRES_AT] || !idem_wait_may_have_slept(now))
 		return true;
 
-	/* it counts from the end of the sleep */
+	/* it counts from the end of the sleep, unless the clock was set back */
 	written = fresh;
 	idem_row_set_expiry(&fresh, &table->scope, GetCurrentTimestamp());
-	idem_store_update_again(store, &written, &fresh);
+	if (DatumGetTimestampTz(fresh.values[IDEM_COL_EXPIRES_AT]) >
+		DatumGetTimestampTz(written.values[IDEM_COL_EXPIRES_AT]))
+		idem_store_update_again(store, &written, &fresh);
 	return true;
 }
 

@@ -31,7 +31,6 @@
 
 #include "access/table.h"
 #include "access/xact.h"
-#include "catalog/pg_am.h"
 #include "catalog/pg_type.h"
 #include "commands/vacuum.h"
 #include "executor/spi.h"
@@ -40,7 +39,6 @@
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -146,8 +144,8 @@ static struct IdemOwnStatement save_statement = {
 };
 
 /*
- * Whether the turn has to end.  A clock that is set back would let it go on: then
- * it ends at once.
+ * Whether the turn has to end.  Where the clock is set back it ends at once: what
+ * had expired may be live.
  */
 bool
 idem_sweep_is_over(const IdemSweep *sweep)
@@ -156,8 +154,6 @@ idem_sweep_is_over(const IdemSweep *sweep)
 
 	if (sweep->removed >= sweep->quota)
 		return true;
-	if (TIMESTAMP_NOT_FINITE(sweep->stop_at))
-		return false;
 	now = GetCurrentTimestamp();
 	return now >= sweep->stop_at || now < sweep->now;
 }

@@ -197,8 +197,8 @@ typedef struct KeyDelete
 {
 	IdemSweep  *sweep;
 	int64		most;			/* rows */
-	TimestampTz began;			/* the same without the time to find the
-								 * cutoff */
+	TimestampTz began;			/* when it would have begun if to find the
+								 * cutoff took no time */
 } KeyDelete;
 
 /*
@@ -314,8 +314,9 @@ key_delete_batches(IdemSweep *sweep)
 }
 
 /*
- * In one statement where nothing stands in its way, then what it left: rows
- * that expired at the very same time, or that are locked or raise an error.
+ * In one statement where nothing stands in its way and no budget ends, else in
+ * some; then what they left: rows that expired at the very same time, or that are
+ * locked or raise an error.
  */
 static void
 key_sweep_sql(KeySweep *keys)
@@ -323,6 +324,7 @@ key_sweep_sql(KeySweep *keys)
 	IdemSweep  *sweep = keys->sweep;
 	Datum		values[2];
 	int64		n;
+	bool		through;
 
 	key_delete_batches(sweep);
 	if (idem_sweep_is_over(sweep))
@@ -332,8 +334,10 @@ key_sweep_sql(KeySweep *keys)
 	n = key_one_by_one(keys, &expired_statement, values, key_delete_one);
 	if (idem_sweep_is_over(sweep))
 		return;
-	sweep->once_round = n >= 0 && n < DatumGetInt64(values[1]) &&
-		key_one_by_one(keys, &sessions_statement, NULL, key_mark_dead) >= 0;
+	/* rows that stay keep nobody from these */
+	through = key_one_by_one(keys, &sessions_statement, NULL,
+							 key_mark_dead) >= 0;
+	sweep->once_round = through && n >= 0 && n < DatumGetInt64(values[1]);
 }
 
 /*

@@ -6,8 +6,9 @@
  * tickers share the work and none is fired twice, and handles each in a
  * subtransaction: an error of a guard or trigger undoes that row alone, and its
  * timer is put off, longer each time, so that it does not stand in the way of
- * others.  So is what it leaves to the end of the transaction and that would refuse:
- * a claim that is not ended, a row that is still to be proven.  One that takes too long is cancelled (idem.tick_row_timeout).
+ * others.  A row's error is also what it leaves to the end of the transaction and
+ * would be refused there: a claim that is not ended, a proof that fails.  One that
+ * takes too long is cancelled (idem.tick_row_timeout).
  * The row itself is locked with SKIP LOCKED too, and its table with its
  * partitions only if they can be had at once: a ticker waits for nobody.  A row
  * that somebody is writing, or one of a table that is locked, is looked at again
@@ -130,6 +131,7 @@ typedef struct Tick
 	List	   *looked;			/* notes of tables that were looked at */
 	List	   *warned;			/* OIDs of tables in which none is fired */
 	Datum		barred;			/* names of tables that this session leaves */
+	bool		bars;			/* there are some, or were in the midst */
 	IdemTickRoles roles;
 } Tick;
 
@@ -282,8 +284,6 @@ tick_fire(Timer *timer, Relation rel, IdemFire *fire)
 	switch (verdict.outcome)
 	{
 		case IDEM_FIRE_APPLIED:
-			idem_fire_count(fire, &verdict, false);
-			idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_MOVES);
 			timer->outcome = "applied";
 			timer->done = true;
 			break;
@@ -352,6 +352,7 @@ tick_handle(void *arg)
 		 * a table's that had nothing due when the call began; the next one
 		 * bars it
 		 */
+		timer->tick->bars = true;
 		timer->keep = true;
 		return;
 	}
@@ -428,6 +429,12 @@ tick_handle(void *arg)
 		/* what the end of the transaction would refuse, for all of its rows */
 		idem_claims_check_finished(unfinished);
 		idem_guard_proof_of_rest(GetCurrentTransactionNestLevel());
+		if (!tick_is_note(timer))
+		{
+			idem_stats_counted(IDEM_STATS_MACHINE, timer->machine,
+							   IDEM_COUNT_MOVES);
+			idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_MOVES);
+		}
 	}
 }
 
@@ -505,6 +512,7 @@ tick_one(Tick *tick, Timer *timer, int limit)
 	{
 		idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_REFUSED);
 		timer->outcome = "error";
+		timer->done = false;
 		timer->keep = true;
 		timer->due = 1;
 		if (idem_try_met_table())
@@ -616,6 +624,7 @@ tick_bar(Tick *tick)
 			tick_tell(tick->rsinfo, name, NULL, "refused");
 		accumArrayResult(names, CStringGetTextDatum(name), false, TEXTOID,
 						 CurrentMemoryContext);
+		tick->bars = true;
 	}
 	tick->barred = makeArrayResult(names, CurrentMemoryContext);
 }
@@ -681,7 +690,7 @@ tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at)
 	} while (filled && n < left && in_time);
 	SPI_finish();
 	idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_RUNS);
-	if (n < left && in_time)
+	if (n < left && in_time && !tick.bars)
 		idem_sweep_stats_ticked(tick.now);
 	return n;
 }

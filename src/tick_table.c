@@ -4,9 +4,9 @@
  *
  * What belongs to a table runs as its owner, and would find by name what others
  * have made in this session's temporary schema.  A session that has such objects
- * leaves the table to others: its timers are neither written nor locked, nor do
- * they fill a batch, so that other sessions find them as they are.  So which
- * tables these are is asked before any timer is taken.  One look at the session's
+ * leaves the table to others: its timers are not written, so that other sessions
+ * find them as they are.  Which tables these are is asked before any timer is
+ * taken, so that theirs are not locked, nor fill a batch.  One look at the session's
  * objects for each owner is enough: what a tick runs makes none.
  */
 #include "postgres.h"

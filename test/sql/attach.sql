@@ -260,7 +260,7 @@ BEGIN
 	RETURN told;
 END $$;
 SELECT o, pg_temp.listed(o) FROM unnest(ARRAY['{}', E'{"exempt": ["d\x7Fel"]}', '{"history": true, "exempt": ["a\\b", "c\"d", "\u0001x", ""], "keep": "P1D"}', '{"exempt": []}',
-	'{"child": true}', '{bad', '', '{"history": true, }', '{, }', '{"history": true "keep": "x"}', '{true: true}', '{"a": "\u0000"}', '{"a": "\ud800"}', '{"a": "b\"}', '{"a": [,]}', '{"a": ["b", ]}', '{"a": "b', '[]', E'{"a": "\n"}']) AS o;
+	'{"child": true}', '{bad', '', '{"history": true, }', '{"history": true, ', '{"history": true, "keep": "P1D"', '{"history": true, "exempt": [], "keep": "x"}', '{, }', '{"history": true "keep": "x"}', '{true: true}', '{"a": "\u0000"}', '{"a": "\ud800"}', '{"a": "b\"}', '{"a": [,]}', '{"a": ["b", ]}', '{"a": "b', '[]', E'{"a": "\n"}']) AS o;
 DROP TABLE at_hand;
 
 RESET search_path;
