@@ -520,29 +520,3 @@ idem_machine_rules(const IdemMachine *machine, int from,
 	*rules = machine->states[from].rules;
 	return machine->states[from].nrules;
 }
-
-/*
- * The first rule that leads from one state to another, or NULL; "many" if
- * there are more, so that guards and roles tell.
- */
-const IdemRule *
-idem_machine_pair(const IdemMachine *machine, int from, int to, bool *many)
-{
-	const IdemRule *const *rules;
-	const IdemRule *first = NULL;
-	int			nrules = idem_machine_rules(machine, from, &rules);
-
-	*many = false;
-	for (int i = 0; i < nrules; i++)
-	{
-		if (rules[i]->to_state != to)
-			continue;
-		if (first != NULL)
-		{
-			*many = true;
-			break;
-		}
-		first = rules[i];
-	}
-	return first;
-}

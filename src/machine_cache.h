@@ -73,7 +73,5 @@ extern bool idem_machine_has_event(const IdemMachine *machine,
 								   const char *event);
 extern int	idem_machine_rules(const IdemMachine *machine, int from,
 							   const IdemRule *const **rules);
-extern const IdemRule *idem_machine_pair(const IdemMachine *machine,
-										 int from, int to, bool *many);
 
 #endif							/* IDEM_MACHINE_CACHE_H */

@@ -109,6 +109,7 @@ typedef struct Timer
 
 	/* what has become of it */
 	bool		done;			/* what was written stays */
+	bool		applied;		/* the row has moved */
 	const char *outcome;		/* NULL: nothing to tell */
 	bool		keep;			/* look at it again ... */
 	TimestampTz due;			/* ... then, if not 0 */
@@ -132,7 +133,7 @@ typedef struct Tick
 	List	   *warned;			/* OIDs of tables in which none is fired */
 	Datum		barred;			/* names of tables that this session leaves */
 	bool		bars;			/* there are some, or were in the midst */
-	IdemTickRoles roles;
+	List	   *misled;			/* roles whom temporary objects mislead */
 } Tick;
 
 static char *tick_error;
@@ -285,6 +286,7 @@ tick_fire(Timer *timer, Relation rel, IdemFire *fire)
 	{
 		case IDEM_FIRE_APPLIED:
 			timer->outcome = "applied";
+			timer->applied = true;
 			timer->done = true;
 			break;
 		case IDEM_FIRE_MISSING:
@@ -335,6 +337,7 @@ tick_handle(void *arg)
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz due = DT_NOEND;
 	int64		unfinished = idem_claims_unfinished();
+	bool		temporary = idem_tick_has_temporary();
 
 	/* the name may be another thing's now */
 	if (!OidIsValid(owner) ||
@@ -346,7 +349,7 @@ tick_handle(void *arg)
 	}
 	/* to open a table may be to run functions of its owner's */
 	role = idem_tick_role(owner);
-	if (idem_tick_is_misled(&timer->tick->roles, role))
+	if (idem_tick_is_misled(&timer->tick->misled, role))
 	{
 		/*
 		 * a table's that had nothing due when the call began; the next one
@@ -426,10 +429,18 @@ tick_handle(void *arg)
 		idem_try_undo();
 	else
 	{
+		/* it would keep this session from the tables of others */
+		if (!temporary && idem_tick_has_temporary())
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_MISUSE),
+					 errmsg("a timed transition of table \"%s\" has made something temporary",
+							timer->table),
+					 errhint("Make it elsewhere than in pg_temp."),
+					 errhidestmt(true)));
 		/* what the end of the transaction would refuse, for all of its rows */
 		idem_claims_check_finished(unfinished);
 		idem_guard_proof_of_rest(GetCurrentTransactionNestLevel());
-		if (!tick_is_note(timer))
+		if (timer->applied)
 		{
 			idem_stats_counted(IDEM_STATS_MACHINE, timer->machine,
 							   IDEM_COUNT_MOVES);
@@ -615,7 +626,7 @@ tick_bar(Tick *tick)
 											 false);
 	ListCell   *cell;
 
-	foreach(cell, idem_tick_barred(&tick->roles, tick->now))
+	foreach(cell, idem_tick_barred(&tick->misled, tick->now))
 	{
 		char	   *name = lfirst(cell);
 

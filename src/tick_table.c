@@ -6,8 +6,10 @@
  * have made in this session's temporary schema.  A session that has such objects
  * leaves the table to others: its timers are not written, so that other sessions
  * find them as they are.  Which tables these are is asked before any timer is
- * taken, so that theirs are not locked, nor fill a batch.  One look at the session's
- * objects for each owner is enough: what a tick runs makes none.
+ * taken, so that theirs are not locked, nor fill a batch.
+ *
+ * What a tick runs can make such objects, too: PostgreSQL forbids it temporary
+ * relations, but not types.  So that an owner is not misled is asked for each timer.
  */
 #include "postgres.h"
 
@@ -70,30 +72,38 @@ idem_tick_lock(Oid relid)
  * Whether the session has temporary objects that may mislead what runs as a role.
  */
 bool
-idem_tick_is_misled(IdemTickRoles *roles, Oid role)
+idem_tick_is_misled(List **misled, Oid role)
 {
 	MemoryContext caller;
-	bool		misled;
 
-	if (list_member_oid(roles->clear, role))
-		return false;
-	if (list_member_oid(roles->misled, role))
+	if (list_member_oid(*misled, role))
 		return true;
-	misled = idem_catalog_has_temporary(role);
+	if (!idem_catalog_has_temporary(role))
+		return false;
 	caller = MemoryContextSwitchTo(TopTransactionContext);
-	if (misled)
-		roles->misled = lappend_oid(roles->misled, role);
-	else
-		roles->clear = lappend_oid(roles->clear, role);
+	*misled = lappend_oid(*misled, role);
 	MemoryContextSwitchTo(caller);
-	return misled;
+	return true;
+}
+
+/*
+ * Whether the session has a temporary schema.
+ */
+bool
+idem_tick_has_temporary(void)
+{
+	Oid			namespace;
+	Oid			toast;
+
+	GetTempNamespaceState(&namespace, &toast);
+	return OidIsValid(namespace);
 }
 
 /*
  * The qualified names of those that something is due in; warns of each.
  */
 List *
-idem_tick_barred(IdemTickRoles *roles, TimestampTz now)
+idem_tick_barred(List **misled, TimestampTz now)
 {
 	static SPIPlanPtr plan = NULL;
 	static const Oid types[] = {TIMESTAMPTZOID};
@@ -101,11 +111,8 @@ idem_tick_barred(IdemTickRoles *roles, TimestampTz now)
 	List	   *barred = NIL;
 	SPITupleTable *found;
 	uint64		n;
-	Oid			namespace;
-	Oid			toast;
 
-	GetTempNamespaceState(&namespace, &toast);
-	if (!OidIsValid(namespace))
+	if (!idem_tick_has_temporary())
 		return NIL;
 	idem_timers_execute(&plan, tables_statement, 1, types, args);
 	found = SPI_tuptable;
@@ -121,7 +128,7 @@ idem_tick_barred(IdemTickRoles *roles, TimestampTz now)
 		idem_catalog_owner_of(relid) : InvalidOid;
 
 		if (!OidIsValid(owner) ||
-			!idem_tick_is_misled(roles, idem_tick_role(owner)))
+			!idem_tick_is_misled(misled, idem_tick_role(owner)))
 			continue;
 		ereport(WARNING,
 				(errmsg("timed transitions of table \"%s\" are not fired by this session",

@@ -113,9 +113,30 @@ UPDATE idem.timer SET due = now() - '1 min'::interval WHERE machine = 'left';
 SELECT table_name, outcome FROM idem_tick();
 SELECT s FROM lg.p;
 
+-- types can be made in the temporary schema: they would mislead the next owner, and
+-- keep the session from his tables
+DROP TRIGGER f ON le.t;
+DELETE FROM idem.timer WHERE machine = 'left';
+SET ROLE regress_idem_left_evil;
+CREATE FUNCTION le.makes() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN CREATE DOMAIN pg_temp.amount AS int; RETURN NULL; END $$;
+CREATE TRIGGER makes AFTER UPDATE ON le.t FOR EACH ROW EXECUTE FUNCTION le.makes();
+INSERT INTO le.t VALUES (8, 'a');
+RESET ROLE;
+UPDATE idem.timer SET due = now() - '1 min'::interval WHERE machine = 'left';
+SELECT row_key, outcome, pg_my_temp_schema() FROM idem_tick();
+SELECT s, pg_my_temp_schema() FROM le.t WHERE id = 8;
+-- in a session that has one already it is seen at the next
+BEGIN;
+CREATE DOMAIN pg_temp.mine AS int;
+INSERT INTO lg.t VALUES (7, 'a'), (8, 'a');
+UPDATE idem.timer SET due = now() - '1 min'::interval * CASE table_schema || (row_key ->> 'id') WHEN 'lg7' THEN 3 WHEN 'le8' THEN 2 ELSE 1 END WHERE machine = 'left';
+SELECT table_name, row_key, outcome FROM idem_tick();
+SELECT s FROM lg.t WHERE id = 8;
+ROLLBACK;
+DROP TRIGGER makes ON le.t;
+
 -- a session with temporary objects of another's leaves the timer as it is, unlocked,
 -- and has time for others
-DROP TRIGGER f ON le.t;
 DELETE FROM idem.timer WHERE machine = 'left';
 INSERT INTO lg.t VALUES (9, 'a'), (10, 'a');
 INSERT INTO le.t VALUES (9, 'a');
