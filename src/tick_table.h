@@ -8,6 +8,13 @@
 #include "datatype/timestamp.h"
 #include "nodes/pg_list.h"
 
+/* what one call has found of the session */
+typedef struct IdemTickSession
+{
+	List	   *misled;			/* roles whom temporary objects mislead */
+	bool		bars;			/* tables are left for that */
+} IdemTickSession;
+
 extern Oid	idem_tick_role(Oid owner);
 extern bool idem_tick_is_misled(List **misled, Oid role);
 extern bool idem_tick_has_temporary(void);
