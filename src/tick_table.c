@@ -8,8 +8,9 @@
  * find them as they are.  Which tables these are is asked before any timer is
  * taken, so that theirs are not locked, nor fill a batch.
  *
- * What a tick runs can make such objects, too: PostgreSQL forbids it temporary
- * relations, but not types.  So that an owner is not misled is asked for each timer.
+ * What a tick runs can make such objects, too: older minor releases of PostgreSQL
+ * forbid it temporary relations, but not types.  So that an owner is not misled is
+ * asked for each timer.
  */
 #include "postgres.h"
 
