@@ -24,6 +24,7 @@
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_trigger.h"
 #include "commands/trigger.h"
+#include "nodes/primnodes.h"
 #include "utils/fmgroids.h"
 #include "utils/fmgrprotos.h"
 #include "utils/inval.h"
@@ -302,6 +303,44 @@ table_is_each_row(Relation rel, const TriggerDesc *triggers)
 }
 
 /*
+ * Whether a trigger fires only where the history of the table goes by row: its
+ * WHEN clause is idem_each_row() of the table, and nothing else.
+ */
+static bool
+trigger_asks_each_row(const Trigger *trigger, Oid relid)
+{
+	FuncExpr   *call;
+	Const	   *table;
+
+	if (trigger->tgqual == NULL)
+		return false;
+	call = (FuncExpr *) stringToNode(trigger->tgqual);
+	if (!IsA(call, FuncExpr) || list_length(call->args) != 2 ||
+		!idem_trigger_is_ours(call->funcid, "idem_each_row"))
+		return false;
+	table = (Const *) lsecond(call->args);
+	return IsA(table, Const) && !table->constisnull &&
+		DatumGetObjectId(table->constvalue) == relid;
+}
+
+/*
+ * Whether all triggers after the update of a row are such ones.
+ */
+static bool
+table_spares_updates(Relation rel, const TriggerDesc *triggers)
+{
+	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
+	{
+		const Trigger *trigger = &triggers->triggers[i];
+
+		if (trigger_fires(trigger, TRIGGER_TYPE_AFTER, TRIGGER_TYPE_UPDATE) &&
+			!trigger_asks_each_row(trigger, RelationGetRelid(rel)))
+			return false;
+	}
+	return true;
+}
+
+/*
  * Fills in a binding from its trigger, the i-th.
  */
 static void
@@ -395,6 +434,7 @@ binding_sees_draft(Relation rel, const IdemBinding *binding)
 static void
 table_choose_way(Relation rel, const TriggerDesc *triggers, IdemTable *table)
 {
+	table->spares_updates = table_spares_updates(rel, triggers);
 	table->each_row = table_is_each_row(rel, triggers);
 	for (int i = 0; i < table->nbindings && !table->each_row; i++)
 		table->each_row = table->bindings[i].history &&

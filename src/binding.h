@@ -77,6 +77,7 @@ typedef struct IdemTable
 {
 	Oid			relid;
 	bool		each_row;		/* history is not written by statement */
+	bool		spares_updates; /* else nobody looks at a row after its update */
 	int			nbindings;
 	IdemBinding *bindings;
 	MemoryContext context;
@@ -90,6 +91,9 @@ extern IdemTable *idem_table_require(Relation rel, MemoryContext holder);
 extern IdemBinding *idem_table_binding(IdemTable *table, const char *tag);
 extern IdemBinding *idem_table_statement_binding(IdemTable *table, Relation rel,
 												 const char *tag);
+
+/* each_row.c */
+extern void idem_each_row_init(void);
 
 /* trigger.c */
 extern bool idem_trigger_is_ours(Oid function, const char *name);

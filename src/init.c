@@ -35,6 +35,7 @@ _PG_init(void)
 	idem_catalog_init();
 	idem_claims_init();
 	idem_binding_init();
+	idem_each_row_init();
 	idem_guard_init();
 	idem_history_init();
 	idem_rowversion_init();

@@ -341,8 +341,22 @@ SELECT row_key, string_agg(to_state, ' ' ORDER BY seq) AS states FROM hw_row WHE
 GROUP BY row_key HAVING bool_or(to_state = 'c') OR (row_key ->> 'id')::int > 1190 AND bool_or(to_state = 'b') ORDER BY row_key;
 SELECT s, count(*) FROM hw_on GROUP BY s ORDER BY s;
 
+-- triggers after the update of a row that do not come between are fired as ever:
+-- a foreign key's, of a table that is referenced and that refers, and a key's that is checked later
+CREATE TABLE hw_after (id int PRIMARY KEY, s text NOT NULL DEFAULT 'a', up int REFERENCES hw_after,
+	n int UNIQUE DEFERRABLE INITIALLY DEFERRED);
+SELECT idem_attach('hw', 'hw_after', 's', history => true);
+INSERT INTO hw_after VALUES (1, 'a', NULL, 1), (2, 'a', 1, 2);
+UPDATE hw_after SET s = 'b' WHERE id = 2;
+UPDATE hw_after SET s = 'b', id = 3 WHERE id = 1;
+UPDATE hw_after SET s = 'b', up = 4 WHERE id = 1;
+UPDATE hw_after SET s = 'b', n = 2 WHERE id = 1;
+UPDATE hw_after SET s = 'b', n = 3 - n WHERE id = 1 OR n = 2;
+SELECT row_key, from_state, to_state FROM hw_row WHERE table_name = 'hw_after' ORDER BY seq;
+SELECT id, s, n FROM hw_after ORDER BY id;
+
 DROP VIEW hw_row;
-DROP TABLE hw_t, hw_2, hw_4, hw_8, hw_generated, hw_a, hw_z, hw_i, hw_long, hw_renamed, hw_two, hw_in, hw_on;
+DROP TABLE hw_after, hw_t, hw_2, hw_4, hw_8, hw_generated, hw_a, hw_z, hw_i, hw_long, hw_renamed, hw_two, hw_in, hw_on;
 DROP DOMAIN hw_big;
 DROP FUNCTION hw_other, hw_make, hw_skip, hw_on;
 DROP ROLE regress_idem_hw;
