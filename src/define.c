@@ -293,8 +293,8 @@ transitions_equal(const IdemTransitionDef *a, const IdemTransitionDef *b)
 /*
  * Whether two definitions give the same rows.
  */
-bool
-idem_definition_equal(const IdemDefinition *a, const IdemDefinition *b)
+static bool
+definition_equal(const IdemDefinition *a, const IdemDefinition *b)
 {
 	ListCell   *x;
 	ListCell   *y;
@@ -601,7 +601,7 @@ idem_define(PG_FUNCTION_ARGS)
 	old = idem_definition_read(machine);
 	if (old != NULL && !idem_machine_may_change(old->owner))
 		idem_machine_refuse(machine);
-	stands = old != NULL && idem_definition_equal(old, new);
+	stands = old != NULL && definition_equal(old, new);
 	if (!PG_ARGISNULL(2))
 		read_moved(PG_GETARG_JSONB_P(2), old, new, stands, &from, &to);
 	if (stands && from == NIL)
@@ -631,7 +631,7 @@ idem_define(PG_FUNCTION_ARGS)
 	from = to = NIL;
 	if (!PG_ARGISNULL(2))
 		read_moved(PG_GETARG_JSONB_P(2), old, new, !stands, &from, &to);
-	if (!idem_definition_equal(old, new))
+	if (!definition_equal(old, new))
 		replace(old, new, from, to);
 	else if (from != NIL)
 		idem_bound_move(machine, from, to, NIL, NULL, NULL);

@@ -86,7 +86,5 @@ extern IdemStateDef *idem_definition_state(const IdemDefinition *definition,
 /* define.c */
 extern bool idem_intervals_equal(const Interval *a, const Interval *b);
 extern IdemDefinition *idem_definition_read(const char *machine);
-extern bool idem_definition_equal(const IdemDefinition *a,
-								  const IdemDefinition *b);
 
 #endif							/* IDEM_DEFINITION_H */

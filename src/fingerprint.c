@@ -483,8 +483,8 @@ canonical_append_next(CanonicalWalk *walk)
  * Fails where a string cannot be converted to UTF-8, or where the form is
  * larger than a StringInfo may be.
  */
-void
-idem_canonical_append(StringInfo buf, JsonbContainer *document)
+static void
+canonical_append(StringInfo buf, JsonbContainer *document)
 {
 	CanonicalWalk walk = {0};
 
@@ -535,7 +535,7 @@ idem_canonical_append_value(StringInfo buf, const JsonbValue *value)
 			canonical_append_number(buf, value->val.numeric);
 			break;
 		case jbvBinary:
-			idem_canonical_append(buf, value->val.binary.data);
+			canonical_append(buf, value->val.binary.data);
 			break;
 		default:
 			elog(ERROR, "unexpected kind of JSON value: %d", (int) value->type);
@@ -566,7 +566,7 @@ fingerprint_digest(Jsonb *document, uint8 *digest)
 	StringInfoData buf;
 
 	initStringInfo(&buf);
-	idem_canonical_append(&buf, &document->root);
+	canonical_append(&buf, &document->root);
 	idem_digest(buf.data, buf.len, digest);
 	pfree(buf.data);
 }
@@ -596,7 +596,7 @@ idem_fingerprint_jsonb(Jsonb *document)
 	bytea	   *result;
 
 	initStringInfo(&buf);
-	idem_canonical_append(&buf, &document->root);
+	canonical_append(&buf, &document->root);
 	result = idem_fingerprint_digest(buf.data, buf.len);
 	pfree(buf.data);
 	return result;
@@ -614,7 +614,7 @@ idem_fingerprint_call(const char *identity, Jsonb *arguments)
 
 	initStringInfo(&buf);
 	idem_digest_append_part(&buf, identity, strlen(identity));
-	idem_canonical_append(&buf, &arguments->root);
+	canonical_append(&buf, &arguments->root);
 	result = idem_fingerprint_digest(buf.data, buf.len);
 	pfree(buf.data);
 	return result;
@@ -652,7 +652,7 @@ idem_canonical(PG_FUNCTION_ARGS)
 	text	   *result;
 
 	initStringInfo(&buf);
-	idem_canonical_append(&buf, &document->root);
+	canonical_append(&buf, &document->root);
 
 	converted = pg_any_to_server(buf.data, buf.len, PG_UTF8);
 	result = cstring_to_text_with_len(converted, converted == buf.data ?

@@ -10,7 +10,6 @@
 
 #include "digest.h"
 
-extern void idem_canonical_append(StringInfo buf, JsonbContainer *document);
 extern void idem_canonical_append_value(StringInfo buf,
 										const JsonbValue *value);
 extern bytea *idem_fingerprint_jsonb(Jsonb *document);

@@ -412,8 +412,8 @@ idem_fire_count(const IdemFire *fire, const IdemFireVerdict *verdict,
 /*
  * Raises what a verdict other than applied and already is.
  */
-void
-idem_fire_report(IdemFire *fire, const IdemFireVerdict *verdict)
+static void
+fire_report(IdemFire *fire, const IdemFireVerdict *verdict)
 {
 	const IdemTarget *target = fire->target;
 
@@ -513,7 +513,7 @@ fire_call(FunctionCallInfo fcinfo, const char *verb, bool raise)
 	idem_fire_one(&fire, id, &verdict);
 	idem_fire_count(&fire, &verdict, raise);
 	if (raise)
-		idem_fire_report(&fire, &verdict);
+		fire_report(&fire, &verdict);
 	idem_fire_close(&fire);
 	{
 		/* they are in memory of SPI's */

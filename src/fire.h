@@ -96,7 +96,6 @@ extern void idem_fire_one(IdemFire *fire, Datum *id,
 extern void idem_fire_refuse_lost(IdemFire *fire);
 extern void idem_fire_count(const IdemFire *fire,
 							const IdemFireVerdict *verdict, bool raised);
-extern void idem_fire_report(IdemFire *fire, const IdemFireVerdict *verdict);
 
 /* fire_row.c */
 extern void idem_fire_columns(IdemFire *fire, StringInfo buf);

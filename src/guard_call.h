@@ -44,7 +44,6 @@ extern void idem_guard_stays(IdemGuardCall * call, TriggerData *trigdata,
 /* guard_decide.c */
 extern int	idem_guard_state(IdemGuardCall * call, TupleTableSlot *slot,
 							 Datum *value, bool *isnull);
-extern char *idem_guard_label(IdemGuardCall * call, Datum value, bool isnull);
 extern const char *idem_guard_name(IdemGuardCall * call, int state,
 								   TupleTableSlot *slot);
 extern bool idem_guard_decide(IdemGuardCall * call, ItemPointer tid,

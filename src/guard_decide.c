@@ -85,8 +85,8 @@ idem_guard_state(IdemGuardCall * call, TupleTableSlot *slot, Datum *value, bool 
 	return seen->state;
 }
 
-char *
-idem_guard_label(IdemGuardCall * call, Datum value, bool isnull)
+static char *
+guard_label(IdemGuardCall * call, Datum value, bool isnull)
 {
 	return isnull ? NULL : idem_binding_label(call->judge->binding, value);
 }
@@ -103,7 +103,7 @@ idem_guard_name(IdemGuardCall * call, int state, TupleTableSlot *slot)
 	if (state >= 0)
 		return call->judge->machine->states[state].name;
 	value = slot_getattr(slot, call->judge->binding->column, &isnull);
-	return idem_guard_label(call, value, isnull);
+	return guard_label(call, value, isnull);
 }
 
 /*
@@ -228,8 +228,8 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 	decision->has_image = false;
 
 	if (same && from == IDEM_STATE_UNKNOWN)
-		same = strcmp(idem_guard_label(call, old_value, old_null),
-					  idem_guard_label(call, new_value, new_null)) == 0;
+		same = strcmp(guard_label(call, old_value, old_null),
+					  guard_label(call, new_value, new_null)) == 0;
 	if (same)
 	{
 		const IdemMachineState *state;
@@ -267,7 +267,7 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 		if (from != IDEM_STATE_NULL && to >= 0 &&
 			idem_machine_migrates(machine->name,
 								  from >= 0 ? machine->states[from].name :
-								  idem_guard_label(call, old_value, old_null),
+								  guard_label(call, old_value, old_null),
 								  machine->states[to].name))
 		{
 			decision->event = "migrate";
@@ -292,16 +292,16 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 		decision->told = true;
 		elevel = guard_elevel(call);
 		guard_count(call, IDEM_COUNT_FORBIDDEN,
-					idem_guard_label(call, old_value, old_null),
-					idem_guard_label(call, new_value, new_null));
+					guard_label(call, old_value, old_null),
+					guard_label(call, new_value, new_null));
 		ereport(elevel,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("column \"%s\" of table \"%s\" moves by events only",
 						NameStr(binding->column_name),
 						get_rel_name(judge->relid)),
 				 errdetail("The write would change it from %s to %s.",
-						   idem_judge_quoted(idem_guard_label(call, old_value, old_null)),
-						   idem_judge_quoted(idem_guard_label(call, new_value, new_null))),
+						   idem_judge_quoted(guard_label(call, old_value, old_null)),
+						   idem_judge_quoted(guard_label(call, new_value, new_null))),
 				 errhint("%s", idem_judge_hint(elevel, "Use idem_fire().")),
 				 idem_judge_errcolumn(call->judge),
 				 errhidestmt(true)));
@@ -324,8 +324,8 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
 		decision->event = rule->event;
 	else if (verdict != IDEM_JUDGE_SAME)
 		guard_refuse(call, decision, verdict,
-					 idem_guard_label(call, old_value, old_null),
-					 idem_guard_label(call, new_value, new_null), *intent,
+					 guard_label(call, old_value, old_null),
+					 guard_label(call, new_value, new_null), *intent,
 					 rule);
 	return true;
 }
@@ -347,7 +347,7 @@ guard_is_decided(IdemGuardCall * call, const IdemDecision * kept,
 	if (kept->machine == call->judge->machine)
 		return state == kept->to;
 	return !isnull && strcmp(kept->machine->states[kept->to].name,
-							 idem_guard_label(call, value, false)) == 0;
+							 guard_label(call, value, false)) == 0;
 }
 
 /*
@@ -385,7 +385,7 @@ idem_guard_insert(IdemGuardCall * call, TupleTableSlot *slot)
 
 	if (!(state >= 0 && call->judge->machine->states[state].initial) &&
 		!idem_judge_is_exempt(call->judge))
-		guard_refuse_insert(call, idem_guard_label(call, value, isnull));
+		guard_refuse_insert(call, guard_label(call, value, isnull));
 }
 
 /*
@@ -409,14 +409,14 @@ idem_guard_delete(IdemGuardCall * call, TupleTableSlot *slot)
 		machine->states[state].final)
 		return;
 	guard_count(call, IDEM_COUNT_ILLEGAL,
-				idem_guard_label(call, value, isnull), NULL);
+				guard_label(call, value, isnull), NULL);
 	elevel = guard_elevel(call);
 	note = idem_judge_hint(elevel, NULL);
 	ereport(elevel,
 			(errcode(ERRCODE_IDEM_CONFLICT),
 			 errmsg("row of table \"%s\" cannot be deleted in state %s of machine \"%s\"",
 					get_rel_name(call->judge->relid),
-					idem_judge_quoted(idem_guard_label(call, value, isnull)),
+					idem_judge_quoted(guard_label(call, value, isnull)),
 					machine->name),
 			 binding->on_delete == IDEM_DELETE_NEVER ?
 			 errdetail("The machine was attached with on_delete \"never\".") :

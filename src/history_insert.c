@@ -72,8 +72,8 @@ static const char insert_statement[] =
 /*
  * The columns as the extension makes them.
  */
-TupleDesc
-idem_history_desc(void)
+static TupleDesc
+history_desc(void)
 {
 	static TupleDesc desc = NULL;
 
@@ -133,7 +133,7 @@ history_insert_by_sql(IdemHistoryWaiting *row)
 	char		null_chars[IDEM_HISTORY_NCOLUMNS];
 	int			rc;
 
-	heap_deform_tuple(row->tuple, idem_history_desc(), values, nulls);
+	heap_deform_tuple(row->tuple, history_desc(), values, nulls);
 	for (int i = 0; i < IDEM_HISTORY_NCOLUMNS; i++)
 		null_chars[i] = nulls[i] ? 'n' : ' ';
 	if (plan == NULL)
@@ -237,7 +237,7 @@ history_make_slots(IdemHistoryWriter *writer)
 		writer->slots = palloc(IDEM_HISTORY_BATCH * sizeof(TupleTableSlot *));
 	while (writer->nslots < writer->n)
 		writer->slots[writer->nslots++] =
-			MakeSingleTupleTableSlot(idem_history_desc(), &TTSOpsHeapTuple);
+			MakeSingleTupleTableSlot(history_desc(), &TTSOpsHeapTuple);
 	MemoryContextSwitchTo(caller);
 }
 

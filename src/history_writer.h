@@ -85,7 +85,6 @@ struct IdemHistoryWriter
 };
 
 /* history_insert.c */
-extern TupleDesc idem_history_desc(void);
 extern void idem_history_insert(IdemHistoryWriter *writer);
 
 #endif							/* IDEM_HISTORY_WRITER_H */
