@@ -291,21 +291,32 @@ idem_catalog_restore(const IdemIdentity *saved)
 }
 
 /*
+ * The schema of the session's temporary objects, once it has had some.
+ */
+Oid
+idem_catalog_temporary(void)
+{
+	Oid			namespace;
+	Oid			toast;
+
+	GetTempNamespaceState(&namespace, &toast);
+	return namespace;
+}
+
+/*
  * Whether the session has temporary relations or types, which names lead to, of
  * somebody who may not do himself what that role may.
  */
 bool
 idem_catalog_has_temporary(Oid role)
 {
-	Oid			namespace;
-	Oid			toast;
+	Oid			namespace = idem_catalog_temporary();
 	Relation	depend;
 	ScanKeyData keys[2];
 	SysScanDesc scan;
 	HeapTuple	tuple;
 	bool		found = false;
 
-	GetTempNamespaceState(&namespace, &toast);
 	if (!OidIsValid(namespace))
 		return false;
 	depend = table_open(DependRelationId, AccessShareLock);

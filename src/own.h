@@ -24,7 +24,7 @@ typedef struct IdemOwnStatement
 	const char *text;
 	IdemOwnWay	way;
 	int			nparams;
-	Oid			types[8];
+	Oid			types[16];
 	struct _SPI_plan *plan;
 }			IdemOwnStatement;
 

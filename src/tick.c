@@ -63,19 +63,25 @@ typedef struct Tick
 static char *tick_error;
 static int	tick_sqlerrcode;
 
-static const char select_statement[] =
-"SELECT ctid, machine, table_schema, table_name, binding, row_key, state,"
-" event, since, tries, row_hash, key_since FROM idem.timer WHERE due OPERATOR(pg_catalog.<=) $1"
-" AND pg_catalog.quote_ident(table_schema) OPERATOR(pg_catalog.||) '.'"
-" OPERATOR(pg_catalog.||) pg_catalog.quote_ident(table_name)"
-" OPERATOR(pg_catalog.<>) ALL ($3)"
-" ORDER BY due LIMIT $2 FOR UPDATE SKIP LOCKED";
+static struct IdemOwnStatement select_statement = {
+	"SELECT ctid, machine, table_schema, table_name, binding, row_key, state,"
+	" event, since, tries, row_hash, key_since FROM idem.timer WHERE due OPERATOR(pg_catalog.<=) $1"
+	" AND pg_catalog.quote_ident(table_schema) OPERATOR(pg_catalog.||) '.'"
+	" OPERATOR(pg_catalog.||) pg_catalog.quote_ident(table_name)"
+	" OPERATOR(pg_catalog.<>) ALL ($3)"
+	" ORDER BY due LIMIT $2 FOR UPDATE SKIP LOCKED",
+	IDEM_OWN_BY_INDEX, 3, {TIMESTAMPTZOID, INT8OID, TEXTARRAYOID}, NULL
+};
 
-static const char delete_statement[] =
-"DELETE FROM idem.timer WHERE ctid OPERATOR(pg_catalog.=) $1";
+static struct IdemOwnStatement delete_statement = {
+	"DELETE FROM idem.timer WHERE ctid OPERATOR(pg_catalog.=) $1",
+	IDEM_OWN_BY_INDEX, 1, {TIDOID}, NULL
+};
 
-static const char put_off_statement[] =
-"UPDATE idem.timer SET due = $2, tries = $3 WHERE ctid OPERATOR(pg_catalog.=) $1";
+static struct IdemOwnStatement put_off_statement = {
+	"UPDATE idem.timer SET due = $2, tries = $3 WHERE ctid OPERATOR(pg_catalog.=) $1",
+	IDEM_OWN_BY_INDEX, 3, {TIDOID, TIMESTAMPTZOID, INT4OID}, NULL
+};
 
 /*
  * An IdemExpected that keeps what happened.  A real cancel ends the tick; who
@@ -134,9 +140,6 @@ tick_has_table(List *timers, const IdemTickTimer *timer)
 static void
 tick_one(Tick *tick, IdemTickTimer *timer, int limit)
 {
-	static SPIPlanPtr delete_plan = NULL;
-	static SPIPlanPtr put_off_plan = NULL;
-	static const Oid types[] = {TIDOID, TIMESTAMPTZOID, INT4OID};
 	Datum		args[3];
 
 	/* what took too long may take longer the next time */
@@ -179,7 +182,7 @@ tick_one(Tick *tick, IdemTickTimer *timer, int limit)
 
 	args[0] = PointerGetDatum(&timer->tid);
 	if (!timer->keep)
-		idem_timers_execute(&delete_plan, delete_statement, 1, types, args);
+		idem_timers_run(&delete_statement, args);
 	else if (timer->due != 0)
 	{
 		bool		failed = timer->due == 1;
@@ -188,7 +191,7 @@ tick_one(Tick *tick, IdemTickTimer *timer, int limit)
 									  Min(tick_later(timer->tries), timer->next) :
 									  timer->due);
 		args[2] = Int32GetDatum(failed ? timer->tries + 1 : 0);
-		idem_timers_execute(&put_off_plan, put_off_statement, 3, types, args);
+		idem_timers_run(&put_off_statement, args);
 	}
 }
 
@@ -275,8 +278,6 @@ tick_bar(Tick *tick)
 static int64
 tick_due(Tick *tick, int64 left, bool *filled)
 {
-	static SPIPlanPtr plan = NULL;
-	static const Oid types[] = {TIMESTAMPTZOID, INT8OID, TEXTARRAYOID};
 	Datum		args[3];
 	SPITupleTable *table;
 	uint64		n;
@@ -285,9 +286,8 @@ tick_due(Tick *tick, int64 left, bool *filled)
 	args[0] = TimestampTzGetDatum(tick->now);
 	args[1] = Int64GetDatum(left);
 	args[2] = tick->barred;
-	idem_timers_execute(&plan, select_statement, 3, types, args);
+	n = idem_timers_run(&select_statement, args);
 	table = SPI_tuptable;
-	n = SPI_processed;
 	for (uint64 i = 0; i < n; i++)
 	{
 		IdemTickTimer *timer;

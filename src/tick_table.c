@@ -31,9 +31,11 @@
 #include "tick_table.h"
 #include "timer.h"
 
-static const char tables_statement[] =
-"SELECT DISTINCT table_schema, table_name FROM idem.timer"
-" WHERE due OPERATOR(pg_catalog.<=) $1";
+static struct IdemOwnStatement tables_statement = {
+	"SELECT DISTINCT table_schema, table_name FROM idem.timer"
+	" WHERE due OPERATOR(pg_catalog.<=) $1",
+	IDEM_OWN_BY_INDEX, 1, {TIMESTAMPTZOID}, NULL
+};
 
 /*
  * As whom a table of that owner's is looked at.  A superuser's is refused, as the
@@ -88,36 +90,20 @@ idem_tick_is_misled(List **misled, Oid role)
 }
 
 /*
- * Whether the session has a temporary schema.
- */
-bool
-idem_tick_has_temporary(void)
-{
-	Oid			namespace;
-	Oid			toast;
-
-	GetTempNamespaceState(&namespace, &toast);
-	return OidIsValid(namespace);
-}
-
-/*
  * The qualified names of those that something is due in; warns of each.
  */
 List *
 idem_tick_barred(List **misled, TimestampTz now)
 {
-	static SPIPlanPtr plan = NULL;
-	static const Oid types[] = {TIMESTAMPTZOID};
 	Datum		args[] = {TimestampTzGetDatum(now)};
 	List	   *barred = NIL;
 	SPITupleTable *found;
 	uint64		n;
 
-	if (!idem_tick_has_temporary())
+	if (!OidIsValid(idem_catalog_temporary()))
 		return NIL;
-	idem_timers_execute(&plan, tables_statement, 1, types, args);
+	n = idem_timers_run(&tables_statement, args);
 	found = SPI_tuptable;
-	n = SPI_processed;
 	for (uint64 i = 0; i < n; i++)
 	{
 		char	   *schema = idem_own_text(found->vals[i], found->tupdesc, 1);

@@ -17,7 +17,6 @@ typedef struct IdemTickSession
 
 extern Oid	idem_tick_role(Oid owner);
 extern bool idem_tick_is_misled(List **misled, Oid role);
-extern bool idem_tick_has_temporary(void);
 extern bool idem_tick_lock(Oid relid);
 extern List *idem_tick_barred(List **misled, TimestampTz now);
 

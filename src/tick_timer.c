@@ -243,7 +243,7 @@ idem_tick_handle(void *arg)
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz due = DT_NOEND;
 	int64		unfinished = idem_claims_unfinished();
-	bool		temporary = idem_tick_has_temporary();
+	bool		temporary = OidIsValid(idem_catalog_temporary());
 
 	/* the name may be another thing's now */
 	if (!OidIsValid(owner) ||
@@ -336,7 +336,7 @@ idem_tick_handle(void *arg)
 	else
 	{
 		/* it would keep this session from the tables of others */
-		if (!temporary && idem_tick_has_temporary())
+		if (!temporary && OidIsValid(idem_catalog_temporary()))
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_MISUSE),
 					 errmsg("a timed transition of table \"%s\" has made something temporary",

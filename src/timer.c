@@ -54,39 +54,48 @@ struct IdemTimers
 	ArrayBuildState *dues;
 };
 
-static const char insert_statement[] =
-"INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"
-" row_key, state, event, since, due, key_since)"
-" SELECT $4, $1, $2, $3, k.hash, k.row_key, k.state, k.event, k.since, k.due,"
-" CASE WHEN $11 OPERATOR(pg_catalog.>) '-infinity' THEN $11 END"
-" FROM ROWS FROM (pg_catalog.unnest($5), pg_catalog.unnest($6),"
-" pg_catalog.unnest($7), pg_catalog.unnest($8), pg_catalog.unnest($9),"
-" pg_catalog.unnest($10)) AS k (hash, row_key, state, event, since, due)"
-" RETURNING ctid";
+static struct IdemOwnStatement insert_statement = {
+	"INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"
+	" row_key, state, event, since, due, key_since)"
+	" SELECT $4, $1, $2, $3, k.hash, k.row_key, k.state, k.event, k.since, k.due,"
+	" CASE WHEN $11 OPERATOR(pg_catalog.>) '-infinity' THEN $11 END"
+	" FROM ROWS FROM (pg_catalog.unnest($5), pg_catalog.unnest($6),"
+	" pg_catalog.unnest($7), pg_catalog.unnest($8), pg_catalog.unnest($9),"
+	" pg_catalog.unnest($10)) AS k (hash, row_key, state, event, since, due)"
+	" RETURNING ctid",
+	IDEM_OWN_BY_INDEX, 11,
+	{TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT8ARRAYOID, JSONBARRAYOID,
+		TEXTARRAYOID, TEXTARRAYOID, TIMESTAMPTZARRAYOID, TIMESTAMPTZARRAYOID,
+	TIMESTAMPTZOID}, NULL
+};
 
 /*
  * Since when a row is in its state, by its timers and its history; and as one of
  * those that a note was left for.  What the history tells of the key from before
  * the row had it is another row's.
  */
-static const char since_statement[] =
-"SELECT GREATEST(o.since, "
-IDEM_TIMERS_SINCE("$5", "$7", "$8", "$9", "$10", "$11", "$4",
-				  " AND (l.at OPERATOR(pg_catalog.<=) o.key_since) IS NOT TRUE") "),"
-" (SELECT pg_catalog.max(n.since) FROM idem.timer AS n"
-" WHERE n.row_hash OPERATOR(pg_catalog.=) 0 AND n.event OPERATOR(pg_catalog.=) ''"
-" AND n.table_schema OPERATOR(pg_catalog.=) $1"
-" AND n.table_name OPERATOR(pg_catalog.=) $2"
-" AND n.binding OPERATOR(pg_catalog.=) $3)"
-" FROM (SELECT pg_catalog.max(t.since) AS since,"
-" pg_catalog.max(t.key_since) AS key_since FROM idem.timer AS t"
-" WHERE t.row_hash OPERATOR(pg_catalog.=) $5"
-" AND t.row_key OPERATOR(pg_catalog.=) $6"
-" AND t.event OPERATOR(pg_catalog.<>) ''"
-" AND t.state OPERATOR(pg_catalog.=) $8"
-" AND t.table_schema OPERATOR(pg_catalog.=) $1"
-" AND t.table_name OPERATOR(pg_catalog.=) $2"
-" AND t.binding OPERATOR(pg_catalog.=) $3) AS o";
+static struct IdemOwnStatement since_statement = {
+	"SELECT GREATEST(o.since, "
+	IDEM_TIMERS_SINCE("$5", "$7", "$8", "$9", "$10", "$11", "$4",
+					  " AND (l.at OPERATOR(pg_catalog.<=) o.key_since) IS NOT TRUE") "),"
+	" (SELECT pg_catalog.max(n.since) FROM idem.timer AS n"
+	" WHERE n.row_hash OPERATOR(pg_catalog.=) 0 AND n.event OPERATOR(pg_catalog.=) ''"
+	" AND n.table_schema OPERATOR(pg_catalog.=) $1"
+	" AND n.table_name OPERATOR(pg_catalog.=) $2"
+	" AND n.binding OPERATOR(pg_catalog.=) $3)"
+	" FROM (SELECT pg_catalog.max(t.since) AS since,"
+	" pg_catalog.max(t.key_since) AS key_since FROM idem.timer AS t"
+	" WHERE t.row_hash OPERATOR(pg_catalog.=) $5"
+	" AND t.row_key OPERATOR(pg_catalog.=) $6"
+	" AND t.event OPERATOR(pg_catalog.<>) ''"
+	" AND t.state OPERATOR(pg_catalog.=) $8"
+	" AND t.table_schema OPERATOR(pg_catalog.=) $1"
+	" AND t.table_name OPERATOR(pg_catalog.=) $2"
+	" AND t.binding OPERATOR(pg_catalog.=) $3) AS o",
+	IDEM_OWN_BY_INDEX, 11,
+	{TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT8OID, JSONBOID, JSONBOID,
+	TEXTOID, TEXTOID, TEXTOID, TEXTOID}, NULL
+};
 
 #define TIMESTAMPTZARRAYOID	1185
 
@@ -99,8 +108,9 @@ timer_leaves(const IdemMachine *machine, int state, const IdemRule *rule)
 	const IdemMachineState *from = state < 0 ? NULL : &machine->states[state];
 
 	return rule->timed &&
-		(from == NULL || !from->frozen) &&
-		(rule->to_state != state || from->self == IDEM_SELF_REENTER);
+		(from == NULL ||
+		 (!from->frozen &&
+		  (rule->to_state != state || from->self == IDEM_SELF_REENTER)));
 }
 
 /*
@@ -214,8 +224,8 @@ idem_timer_next(const IdemMachine *machine, int state, const char *event,
  * The table by which a ticker finds the rows of a binding: the one that was
  * attached, with its partitions; children's rows only by themselves.
  */
-Oid
-idem_timers_table(const IdemBinding *binding)
+static Oid
+timers_table(const IdemBinding *binding)
 {
 	return binding->child ? binding->table->relid : binding->root;
 }
@@ -247,7 +257,7 @@ idem_timers_open(const IdemBinding *binding)
 
 	/* no ticker sees another session's temporary tables */
 	if (!machine->timed ||
-		get_rel_persistence(idem_timers_table(binding)) == RELPERSISTENCE_TEMP)
+		get_rel_persistence(timers_table(binding)) == RELPERSISTENCE_TEMP)
 		return NULL;
 	timers = palloc0(sizeof(IdemTimers));
 	timers->binding = binding;
@@ -355,32 +365,21 @@ idem_timers_name_table(Datum *args, Oid relid, const char *tag)
 /*
  * Runs a statement as the owner of idem.timer, while connected to SPI.
  */
-static void
-timers_execute(SPIPlanPtr *plan, const char *statement, int nargs,
-			   const Oid *types, Datum *args)
+static uint64
+timers_run(IdemOwnStatement * statement, const Datum *values)
 {
-	IdemIdentity saved;
-	int			rc;
-
-	idem_catalog_become(idem_catalog_owner(IDEM_REL_TIMER), &saved);
-	if (*plan == NULL)
-		*plan = idem_sql_keep_generic_plan(statement, nargs, types);
-	rc = idem_sql_execute_by_index(*plan, args, InvalidSnapshot);
-	idem_catalog_restore(&saved);
-	if (rc < 0)
-		elog(ERROR, "SPI_execute_snapshot failed: %s",
-			 SPI_result_code_string(rc));
+	return idem_own_run_at(statement, IDEM_REL_TIMER, values, NULL,
+						   InvalidSnapshot);
 }
 
 /*
  * The same for one that may make timers, but those of rows that move.
  */
-void
-idem_timers_execute(SPIPlanPtr *plan, const char *statement, int nargs,
-					const Oid *types, Datum *args)
+uint64
+idem_timers_run(IdemOwnStatement * statement, const Datum *values)
 {
 	idem_timers_forget_moves();
-	timers_execute(plan, statement, nargs, types, args);
+	return timers_run(statement, values);
 }
 
 /*
@@ -389,7 +388,7 @@ idem_timers_execute(SPIPlanPtr *plan, const char *statement, int nargs,
 static IdemTimersFound *
 timers_find(IdemTimers *timers)
 {
-	return idem_timers_find(idem_timers_table(timers->binding),
+	return idem_timers_find(timers_table(timers->binding),
 							timers->binding->tag, timers->left_hashes->dvalues,
 							timers->left_keys->dvalues,
 							timers->left_keys->nelems);
@@ -401,11 +400,7 @@ timers_find(IdemTimers *timers)
 static void
 timers_insert(IdemTimers *timers, Oid relid)
 {
-	static SPIPlanPtr plan = NULL;
-	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID,
-		INT8ARRAYOID, JSONBARRAYOID, TEXTARRAYOID, TEXTARRAYOID,
-	TIMESTAMPTZARRAYOID, TIMESTAMPTZARRAYOID, TIMESTAMPTZOID};
-	Datum		args[lengthof(types)];
+	Datum		args[11];
 	uint64		n = timers->hashes->nelems;
 	uint64	   *keys = palloc(n * sizeof(uint64));
 
@@ -422,10 +417,9 @@ timers_insert(IdemTimers *timers, Oid relid)
 	args[8] = timers_array(timers, timers->sinces);
 	args[9] = timers_array(timers, timers->dues);
 	args[10] = TimestampTzGetDatum(timers->key_since);
-	timers_execute(&plan, insert_statement, lengthof(types), types, args);
 
 	/* the owner's triggers may have kept some of them away */
-	if (SPI_processed != n)
+	if (timers_run(&insert_statement, args) != n)
 		idem_timers_forget_moves();
 	else
 	{
@@ -444,7 +438,7 @@ timers_insert(IdemTimers *timers, Oid relid)
 void
 idem_timers_close(IdemTimers *timers)
 {
-	Oid			relid = idem_timers_table(timers->binding);
+	Oid			relid = timers_table(timers->binding);
 
 	if (timers->left_keys == NULL && timers->keys == NULL)
 		return;
@@ -469,11 +463,8 @@ TimestampTz
 idem_timers_since(const IdemBinding *binding, const IdemHistoryRow *left,
 				  const char *label)
 {
-	static SPIPlanPtr plan = NULL;
-	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT8OID,
-	JSONBOID, JSONBOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID};
 	IdemTimers *timers = label != NULL ? idem_timers_open(binding) : NULL;
-	Datum		args[lengthof(types)];
+	Datum		args[11];
 	TimestampTz since[2] = {0, 0};
 
 	if (timers == NULL ||
@@ -482,7 +473,7 @@ idem_timers_since(const IdemBinding *binding, const IdemHistoryRow *left,
 											strlen(label))) == NIL)
 		return 0;
 	SPI_connect();
-	idem_timers_name_table(args, idem_timers_table(binding), binding->tag);
+	idem_timers_name_table(args, timers_table(binding), binding->tag);
 	args[3] = CStringGetTextDatum(timers->machine->name);
 	args[4] = Int64GetDatum(left->row_hash);
 	args[5] = JsonbPGetDatum(left->whole_key);
@@ -491,7 +482,7 @@ idem_timers_since(const IdemBinding *binding, const IdemHistoryRow *left,
 	args[8] = CStringGetTextDatum(get_namespace_name(get_rel_namespace(binding->root)));
 	args[9] = CStringGetTextDatum(get_rel_name(binding->root));
 	args[10] = idem_timers_history_column(binding);
-	timers_execute(&plan, since_statement, lengthof(types), types, args);
+	timers_run(&since_statement, args);
 	for (int i = 0; i < lengthof(since); i++)
 	{
 		bool		isnull;

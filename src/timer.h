@@ -5,9 +5,8 @@
 #ifndef IDEM_TIMER_H
 #define IDEM_TIMER_H
 
-#include "executor/spi.h"
-
 #include "history.h"
+#include "own.h"
 
 typedef struct IdemTimers IdemTimers;
 typedef struct IdemTimersFound IdemTimersFound;
@@ -27,7 +26,6 @@ typedef struct IdemTimersFound IdemTimersFound;
 	" ORDER BY l.seq DESC LIMIT 1) AS h" \
 	" WHERE h.to_state OPERATOR(pg_catalog.=) " state ")"
 
-extern Oid	idem_timers_table(const IdemBinding *binding);
 extern Datum idem_timers_history_column(const IdemBinding *binding);
 extern IdemTimers *idem_timers_open(const IdemBinding *binding);
 extern void idem_timers_rename(IdemTimers *timers, const IdemHistoryRow *row);
@@ -47,8 +45,8 @@ extern void idem_timers_carry(const IdemBinding *binding,
 extern void idem_timers_name(Datum *args, const char *schema,
 							 const char *table, const char *tag);
 extern void idem_timers_name_table(Datum *args, Oid relid, const char *tag);
-extern void idem_timers_execute(SPIPlanPtr *plan, const char *statement,
-								int nargs, const Oid *types, Datum *args);
+extern uint64 idem_timers_run(IdemOwnStatement * statement,
+							  const Datum *values);
 
 /* timer_find.c */
 extern Relation idem_timers_open_table(void);

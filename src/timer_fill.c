@@ -83,19 +83,29 @@ static const Oid list_types[NLISTS] = {
 	INT8OID, JSONBOID, JSONBOID, TEXTOID, TEXTOID, INTERVALOID
 };
 
-static const char note_statement[] =
-"INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"
-" row_key, state, event, since, due)"
-" SELECT $4, $1, $2, $3, 0, $6, '', '', $5, $5"
-" WHERE NOT EXISTS (SELECT FROM idem.timer WHERE row_hash OPERATOR(pg_catalog.=) 0"
-" AND event OPERATOR(pg_catalog.=) '' AND table_schema OPERATOR(pg_catalog.=) $1"
-" AND table_name OPERATOR(pg_catalog.=) $2 AND binding OPERATOR(pg_catalog.=) $3"
-" AND (since OPERATOR(pg_catalog.=) $5"
-" OR (row_key OPERATOR(pg_catalog.<>) '{}' AND $6 OPERATOR(pg_catalog.<>) '{}')))";
+#define FILL_TYPES \
+	{TEXTOID, TEXTOID, TEXTOID, TEXTOID, TIMESTAMPTZOID, \
+	INT8ARRAYOID, JSONBARRAYOID, JSONBARRAYOID, TEXTARRAYOID, TEXTARRAYOID, \
+	INTERVALARRAYOID, TEXTOID, TEXTOID, TEXTOID}
 
-static const char forget_statement[] =
-"DELETE FROM idem.timer WHERE table_schema OPERATOR(pg_catalog.=) $1"
-" AND table_name OPERATOR(pg_catalog.=) $2 AND binding OPERATOR(pg_catalog.=) $3";
+static struct IdemOwnStatement note_statement = {
+	"INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"
+	" row_key, state, event, since, due)"
+	" SELECT $4, $1, $2, $3, 0, $6, '', '', $5, $5"
+	" WHERE NOT EXISTS (SELECT FROM idem.timer WHERE row_hash OPERATOR(pg_catalog.=) 0"
+	" AND event OPERATOR(pg_catalog.=) '' AND table_schema OPERATOR(pg_catalog.=) $1"
+	" AND table_name OPERATOR(pg_catalog.=) $2 AND binding OPERATOR(pg_catalog.=) $3"
+	" AND (since OPERATOR(pg_catalog.=) $5"
+	" OR (row_key OPERATOR(pg_catalog.<>) '{}' AND $6 OPERATOR(pg_catalog.<>) '{}')))",
+	IDEM_OWN_BY_INDEX, 6,
+	{TEXTOID, TEXTOID, TEXTOID, TEXTOID, TIMESTAMPTZOID, JSONBOID}, NULL
+};
+
+static struct IdemOwnStatement forget_statement = {
+	"DELETE FROM idem.timer WHERE table_schema OPERATOR(pg_catalog.=) $1"
+	" AND table_name OPERATOR(pg_catalog.=) $2 AND binding OPERATOR(pg_catalog.=) $3",
+	IDEM_OWN_BY_INDEX, 3, {TEXTOID, TEXTOID, TEXTOID}, NULL
+};
 
 #define BATCH_FROM \
 " FROM ROWS FROM (pg_catalog.unnest($6), pg_catalog.unnest($7)," \
@@ -116,42 +126,50 @@ static const char forget_statement[] =
  * A delay that has become longer is seen when the time has come.  What is due
  * already is another's, or our own, to handle.
  */
-static const char sooner_statement[] =
-"UPDATE idem.timer AS s SET due = f.due FROM (SELECT t.ctid AS tid,"
-" t.since OPERATOR(pg_catalog.+) k.after AS due" BATCH_FROM
-" JOIN idem.timer AS t ON " BATCH_TIMER
-" WHERE t.due OPERATOR(pg_catalog.>) (t.since OPERATOR(pg_catalog.+) k.after)"
-" AND t.due OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()"
-" AND t.tries OPERATOR(pg_catalog.=) 0 FOR UPDATE OF t SKIP LOCKED) AS f"
-" WHERE s.ctid OPERATOR(pg_catalog.=) f.tid";
+static struct IdemOwnStatement sooner_statement = {
+	"UPDATE idem.timer AS s SET due = f.due FROM (SELECT t.ctid AS tid,"
+	" t.since OPERATOR(pg_catalog.+) k.after AS due" BATCH_FROM
+	" JOIN idem.timer AS t ON " BATCH_TIMER
+	" WHERE t.due OPERATOR(pg_catalog.>) (t.since OPERATOR(pg_catalog.+) k.after)"
+	" AND t.due OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()"
+	" AND t.tries OPERATOR(pg_catalog.=) 0 FOR UPDATE OF t SKIP LOCKED) AS f"
+	" WHERE s.ctid OPERATOR(pg_catalog.=) f.tid",
+	IDEM_OWN_BY_INDEX, NARGS, FILL_TYPES, NULL
+};
 
 /*
  * What the history tells of the key from before the row had it is another row's;
  * its own is under another key then, and was looked into when it left that.
  */
-static const char fill_statement[] =
-"INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"
-" row_key, state, event, since, due, key_since)"
-" SELECT $4, $1, $2, $3, k.hash, k.whole_key, k.state, k.event, s.since,"
-" s.since OPERATOR(pg_catalog.+) k.after, o.key_since" BATCH_FROM
-" CROSS JOIN LATERAL (SELECT pg_catalog.max(t.since) AS since,"
-" pg_catalog.max(t.key_since) AS key_since FROM idem.timer AS t WHERE " BATCH_ROW
-") AS o LEFT JOIN LATERAL "
-IDEM_TIMERS_SINCE("k.hash", "k.row_key", "k.state", "$13", "$14", "$12", "$4",
-				  " AND (l.at OPERATOR(pg_catalog.<=) o.key_since) IS NOT TRUE")
-" AS h ON true CROSS JOIN LATERAL (SELECT COALESCE(h.at,"
-" CASE WHEN o.key_since IS NOT NULL THEN o.since END, $5)) AS s (since)"
-" WHERE NOT EXISTS (SELECT FROM idem.timer AS t WHERE " BATCH_TIMER
-" AND (t.since OPERATOR(pg_catalog.<) h.at) IS NOT TRUE)";
+static struct IdemOwnStatement fill_statement = {
+	"INSERT INTO idem.timer (machine, table_schema, table_name, binding, row_hash,"
+	" row_key, state, event, since, due, key_since)"
+	" SELECT $4, $1, $2, $3, k.hash, k.whole_key, k.state, k.event, s.since,"
+	" s.since OPERATOR(pg_catalog.+) k.after, o.key_since" BATCH_FROM
+	" CROSS JOIN LATERAL (SELECT pg_catalog.max(t.since) AS since,"
+	" pg_catalog.max(t.key_since) AS key_since FROM idem.timer AS t WHERE " BATCH_ROW
+	") AS o LEFT JOIN LATERAL "
+	IDEM_TIMERS_SINCE("k.hash", "k.row_key", "k.state", "$13", "$14", "$12", "$4",
+					  " AND (l.at OPERATOR(pg_catalog.<=) o.key_since) IS NOT TRUE")
+	" AS h ON true CROSS JOIN LATERAL (SELECT COALESCE(h.at,"
+	" CASE WHEN o.key_since IS NOT NULL THEN o.since END, $5)) AS s (since)"
+	" WHERE NOT EXISTS (SELECT FROM idem.timer AS t WHERE " BATCH_TIMER
+	" AND (t.since OPERATOR(pg_catalog.<) h.at) IS NOT TRUE)",
+	IDEM_OWN_BY_INDEX, NARGS, FILL_TYPES, NULL
+};
 
-static const char outdated_statement[] =
-"SELECT FROM idem.timer AS t WHERE t.row_hash OPERATOR(pg_catalog.=) $4"
-" AND t.row_key OPERATOR(pg_catalog.=) $5"
-" AND t.event OPERATOR(pg_catalog.=) $6"
-" AND t.table_schema OPERATOR(pg_catalog.=) $1"
-" AND t.table_name OPERATOR(pg_catalog.=) $2"
-" AND t.binding OPERATOR(pg_catalog.=) $3"
-" AND GREATEST(t.since, t.key_since) OPERATOR(pg_catalog.>) $7 LIMIT 1";
+static struct IdemOwnStatement outdated_statement = {
+	"SELECT FROM idem.timer AS t WHERE t.row_hash OPERATOR(pg_catalog.=) $4"
+	" AND t.row_key OPERATOR(pg_catalog.=) $5"
+	" AND t.event OPERATOR(pg_catalog.=) $6"
+	" AND t.table_schema OPERATOR(pg_catalog.=) $1"
+	" AND t.table_name OPERATOR(pg_catalog.=) $2"
+	" AND t.binding OPERATOR(pg_catalog.=) $3"
+	" AND GREATEST(t.since, t.key_since) OPERATOR(pg_catalog.>) $7 LIMIT 1",
+	IDEM_OWN_BY_INDEX, 7,
+	{TEXTOID, TEXTOID, TEXTOID, INT8OID, JSONBOID, TEXTOID,
+	TIMESTAMPTZOID}, NULL
+};
 
 /*
  * Whether neither the table nor one that inherits from it has a block.
@@ -190,10 +208,7 @@ static void
 timers_note(Oid relid, const char *machine, const char *tag, bool attached,
 			Jsonb *former_key)
 {
-	static SPIPlanPtr plan = NULL;
-	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID,
-	TIMESTAMPTZOID, JSONBOID};
-	Datum		args[lengthof(types)];
+	Datum		args[6];
 
 	if (former_key == NULL && timers_table_is_empty(relid))
 		return;
@@ -206,7 +221,7 @@ timers_note(Oid relid, const char *machine, const char *tag, bool attached,
 	args[5] = former_key != NULL ? JsonbPGetDatum(former_key) :
 		DirectFunctionCall1(jsonb_in, CStringGetDatum("{}"));
 	SPI_connect();
-	idem_timers_execute(&plan, note_statement, lengthof(types), types, args);
+	idem_timers_run(&note_statement, args);
 	SPI_finish();
 }
 
@@ -369,13 +384,11 @@ idem_timers_expect(const char *machine)
 void
 idem_timers_forget(Oid relid, const char *tag)
 {
-	static SPIPlanPtr plan = NULL;
-	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID};
 	Datum		args[3];
 
 	SPI_connect();
 	idem_timers_name_table(args, relid, tag);
-	idem_timers_execute(&plan, forget_statement, lengthof(types), types, args);
+	idem_timers_run(&forget_statement, args);
 	SPI_finish();
 }
 
@@ -388,9 +401,6 @@ idem_timer_is_outdated(const char *schema, const char *table,
 					   const char *tag, int64 row_hash, Jsonb *row_key, const char *event,
 					   TimestampTz since)
 {
-	static SPIPlanPtr plan = NULL;
-	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID, INT8OID, JSONBOID,
-	TEXTOID, TIMESTAMPTZOID};
 	Datum		args[7];
 
 	idem_timers_name(args, schema, table, tag);
@@ -398,9 +408,7 @@ idem_timer_is_outdated(const char *schema, const char *table,
 	args[4] = JsonbPGetDatum(row_key);
 	args[5] = CStringGetTextDatum(event);
 	args[6] = TimestampTzGetDatum(since);
-	idem_timers_execute(&plan, outdated_statement, lengthof(types), types,
-						args);
-	return SPI_processed > 0;
+	return idem_timers_run(&outdated_statement, args) > 0;
 }
 
 /*
@@ -411,12 +419,12 @@ TimestampTz
 idem_timer_recorded_since(const IdemBinding *binding, int64 row_hash,
 						  Jsonb *history_key, const char *state)
 {
-	static SPIPlanPtr plan = NULL;
-	static const char statement[] =
-	"SELECT " IDEM_TIMERS_SINCE("$1", "$2", "$3", "$4", "$5", "$6", "$7", "");
-	static const Oid types[] = {INT8OID, JSONBOID, TEXTOID, TEXTOID, TEXTOID,
-	TEXTOID, TEXTOID};
-	Datum		args[lengthof(types)];
+	static struct IdemOwnStatement statement = {
+		"SELECT " IDEM_TIMERS_SINCE("$1", "$2", "$3", "$4", "$5", "$6", "$7", ""),
+		IDEM_OWN_BY_INDEX, 7,
+		{INT8OID, JSONBOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID}, NULL
+	};
+	Datum		args[7];
 	bool		isnull = true;
 	Datum		value = (Datum) 0;
 
@@ -427,8 +435,7 @@ idem_timer_recorded_since(const IdemBinding *binding, int64 row_hash,
 	args[4] = CStringGetTextDatum(get_rel_name(binding->root));
 	args[5] = idem_timers_history_column(binding);
 	args[6] = CStringGetTextDatum(binding->machine);
-	idem_timers_execute(&plan, statement, lengthof(types), types, args);
-	if (SPI_processed == 1)
+	if (idem_timers_run(&statement, args) == 1)
 		value = idem_own_value(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
 							   TIMESTAMPTZOID, &isnull);
 	return isnull ? DT_NOBEGIN : DatumGetTimestampTz(value);
@@ -555,23 +562,16 @@ fill_add(Fill *fill, HeapTuple tuple, TupleDesc desc)
 static void
 fill_write(Fill *fill)
 {
-	static SPIPlanPtr sooner_plan = NULL;
-	static SPIPlanPtr fill_plan = NULL;
-	Oid			types[NARGS] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID,
-	TIMESTAMPTZOID,[FIRST_NAME] = TEXTOID, TEXTOID, TEXTOID};
-
 	if (fill->lists[0] == NULL)
 		return;
 	for (int i = 0; i < NLISTS; i++)
 	{
-		types[FIRST_LIST + i] = get_array_type(list_types[i]);
 		fill->args[FIRST_LIST + i] = makeArrayResult(fill->lists[i],
 													 CurrentMemoryContext);
 		fill->lists[i] = NULL;
 	}
-	idem_timers_execute(&sooner_plan, sooner_statement, NARGS, types,
-						fill->args);
-	idem_timers_execute(&fill_plan, fill_statement, NARGS, types, fill->args);
+	idem_timers_run(&sooner_statement, fill->args);
+	idem_timers_run(&fill_statement, fill->args);
 }
 
 /*

@@ -18,7 +18,7 @@
  * A row that moves again and again in one transaction leaves its dead timers in the
  * index, and each move would read all of them.  So the session remembers which
  * timers a row has after a move, for as long as nothing but moves makes any:
- * whatever else writes the table by SQL forgets all of it (idem_timers_execute).
+ * whatever else writes the table by SQL forgets all of it (idem_timers_run).
  * What is remembered holds for the subtransaction that wrote it and those around, and
  * is looked at before it is believed.
  *

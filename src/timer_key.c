@@ -42,9 +42,11 @@ static const char scan_statement[] =
 " AND table_name OPERATOR(pg_catalog.=) $2 AND binding OPERATOR(pg_catalog.=) $3"
 " AND event OPERATOR(pg_catalog.<>) ''";
 
-static const char rename_statement[] =
-"UPDATE idem.timer SET row_key = $2, row_hash = $3"
-" WHERE ctid OPERATOR(pg_catalog.=) $1";
+static struct IdemOwnStatement rename_statement = {
+	"UPDATE idem.timer SET row_key = $2, row_hash = $3"
+	" WHERE ctid OPERATOR(pg_catalog.=) $1",
+	IDEM_OWN_BY_INDEX, 3, {TIDOID, JSONBOID, INT8OID}, NULL
+};
 
 typedef struct KeyedTimer
 {
@@ -113,9 +115,7 @@ rename_is_unread(const ErrorData *error)
 static void
 rename_write(const Renaming *renaming)
 {
-	static SPIPlanPtr plan = NULL;
-	static const Oid types[] = {TIDOID, JSONBOID, INT8OID};
-	Datum		args[lengthof(types)];
+	Datum		args[3];
 	Relation	rel = idem_timers_open_table();
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 
@@ -133,8 +133,7 @@ rename_write(const Renaming *renaming)
 			args[0] = PointerGetDatum(timer->tid);
 			args[1] = JsonbPGetDatum(timer->name.whole_key);
 			args[2] = Int64GetDatum(timer->name.row_hash);
-			idem_timers_execute(&plan, rename_statement, lengthof(types),
-								types, args);
+			idem_timers_run(&rename_statement, args);
 		}
 		else
 			simple_table_tuple_delete(rel, timer->tid, GetActiveSnapshot());
