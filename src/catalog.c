@@ -304,21 +304,21 @@ idem_catalog_temporary(void)
 }
 
 /*
- * Whether the session has temporary relations or types, which names lead to, of
- * somebody who may not do himself what that role may.
+ * How many temporary relations and types, which names lead to, the session has; if
+ * a role is told, of those who may not do themselves what it may.
  */
-bool
-idem_catalog_has_temporary(Oid role)
+int
+idem_catalog_count_temporary(Oid role)
 {
 	Oid			namespace = idem_catalog_temporary();
 	Relation	depend;
 	ScanKeyData keys[2];
 	SysScanDesc scan;
 	HeapTuple	tuple;
-	bool		found = false;
+	int			n = 0;
 
 	if (!OidIsValid(namespace))
-		return false;
+		return 0;
 	depend = table_open(DependRelationId, AccessShareLock);
 	ScanKeyInit(&keys[0], Anum_pg_depend_refclassid, BTEqualStrategyNumber,
 				F_OIDEQ, ObjectIdGetDatum(NamespaceRelationId));
@@ -326,7 +326,7 @@ idem_catalog_has_temporary(Oid role)
 				F_OIDEQ, ObjectIdGetDatum(namespace));
 	scan = systable_beginscan(depend, DependReferenceIndexId, true, NULL, 2,
 							  keys);
-	while (!found && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		Form_pg_depend object = (Form_pg_depend) GETSTRUCT(tuple);
 		Oid			owner = object->classid == TypeRelationId ?
@@ -334,11 +334,13 @@ idem_catalog_has_temporary(Oid role)
 		object->classid == RelationRelationId ?
 		idem_catalog_owner_of(object->objid) : InvalidOid;
 
-		found = OidIsValid(owner) && !has_privs_of_role(owner, role);
+		if (OidIsValid(owner) &&
+			(!OidIsValid(role) || !has_privs_of_role(owner, role)))
+			n++;
 	}
 	systable_endscan(scan);
 	table_close(depend, AccessShareLock);
-	return found;
+	return n;
 }
 
 /*
@@ -348,7 +350,7 @@ idem_catalog_has_temporary(Oid role)
 void
 idem_catalog_become_user(Oid owner, Oid namespace, IdemIdentity *saved)
 {
-	if (idem_catalog_has_temporary(owner))
+	if (idem_catalog_count_temporary(owner) > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("tables of role \"%s\" cannot be looked into in a session that has temporary objects of others",

@@ -50,7 +50,7 @@ extern void idem_catalog_become_under(Oid role, const char *path,
 									  IdemIdentity *saved);
 extern Oid	idem_catalog_owner_of(Oid relid);
 extern Oid	idem_catalog_temporary(void);
-extern bool idem_catalog_has_temporary(Oid role);
+extern int	idem_catalog_count_temporary(Oid role);
 extern void idem_catalog_become_user(Oid owner, Oid namespace,
 									 IdemIdentity *saved);
 extern void idem_catalog_restore(const IdemIdentity *saved);

@@ -81,7 +81,7 @@ idem_tick_is_misled(List **misled, Oid role)
 
 	if (list_member_oid(*misled, role))
 		return true;
-	if (!idem_catalog_has_temporary(role))
+	if (idem_catalog_count_temporary(role) == 0)
 		return false;
 	caller = MemoryContextSwitchTo(TopTransactionContext);
 	*misled = lappend_oid(*misled, role);

@@ -243,7 +243,7 @@ idem_tick_handle(void *arg)
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz due = DT_NOEND;
 	int64		unfinished = idem_claims_unfinished();
-	bool		temporary = OidIsValid(idem_catalog_temporary());
+	int			temporary = idem_catalog_count_temporary(InvalidOid);
 
 	/* the name may be another thing's now */
 	if (!OidIsValid(owner) ||
@@ -336,7 +336,7 @@ idem_tick_handle(void *arg)
 	else
 	{
 		/* it would keep this session from the tables of others */
-		if (!temporary && OidIsValid(idem_catalog_temporary()))
+		if (idem_catalog_count_temporary(InvalidOid) > temporary)
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_MISUSE),
 					 errmsg("a timed transition of table \"%s\" has made something temporary",
