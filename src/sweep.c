@@ -244,7 +244,8 @@ sweep_share(SweepCall *call)
 			int64		before = sweep->removed;
 			TimestampTz now = GetCurrentTimestamp();
 
-			if (call->rows_left <= 0 || now >= call->stop_at)
+			if (call->rows_left <= 0 || now >= call->stop_at ||
+				now < sweep->now)
 				return;
 			if (sweep->once_round)
 				continue;

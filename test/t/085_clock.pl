@@ -173,6 +173,19 @@ foreach my $access (accesses())
 	query('DROP TRIGGER count_on ON idem.token', 'DELETE FROM idem.token');
 }
 
+# Set back while another kind is swept: keys that go by SQL are not looked at by the old
+# clock, either.
+query('CREATE TABLE more_keys () INHERITS (idem.key)', 'DELETE FROM idem.key',
+	qq{CREATE FUNCTION set_back() RETURNS trigger LANGUAGE plpgsql AS \$\$ BEGIN
+		COPY (SELECT rpad('70000', 31)) TO PROGRAM 'dd conv=notrunc of=$dir/clock 2>/dev/null'; RETURN OLD; END \$\$},
+	'CREATE TRIGGER set_back BEFORE DELETE ON idem.token FOR EACH ROW EXECUTE FUNCTION set_back()');
+my $kinds = query(q{SELECT array_position(array_agg(kind), 'token') - 1 FROM idem_sweep()});
+query(q{SELECT idem_once('alive', ttl => '1 h')}, $expired, "UPDATE idem.sweep_state SET position = $kinds WHERE kind = 'first'");
+set_clock(80000);
+cmp_ok(query(q{SELECT removed FROM idem_sweep() WHERE kind = 'token'}), '>', 0, 'tokens are swept first');
+is(query(q{SELECT idem_once('alive')}), 'f', 'what lives by the clock that was set back is not swept');
+query('DROP TRIGGER set_back ON idem.token', 'DELETE FROM idem.token', 'DROP TABLE more_keys');
+
 # Ten warnings an hour are logged; an hour of the future is none.
 query(q{CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'poisoned'; END $$},
 	'CREATE TRIGGER poison BEFORE DELETE ON idem.token FOR EACH ROW EXECUTE FUNCTION poison()',
