@@ -546,13 +546,23 @@ judge_guard(IdemJudge *judge, TupleTableSlot *old_slot,
 }
 
 /*
+ * What a rule from a state to itself makes of the row, where that is no move.
+ */
+static IdemJudgement
+judge_stays(const IdemMachineState *state)
+{
+	return state->self == IDEM_SELF_NOOP ? IDEM_JUDGE_SAME : IDEM_JUDGE_ILLEGAL;
+}
+
+/*
  * Judges a move from state "from" to "to" (IDEM_STATE_UNKNOWN: to any) by
  * "event" (NULL: by any).  "rule" is the one that passes, or whose role or
  * guard does not, or NULL.  new_slot NULL stands for the old row with nothing
  * but its state changed.
  *
  * Where the state stays, only a rule that is declared so makes it a move, in
- * a state whose mode is "reenter".  Where time is what fires it, only a rule that
+ * a state whose mode is "reenter"; in others it is one of the event's rules, whose
+ * turn comes in order, and what it says if none of them leaves the state.  Where time is what fires it, only a rule that
  * is timed, and whose time has come.
  */
 IdemJudgement
@@ -562,6 +572,7 @@ idem_judge_slots(IdemJudge *judge, TupleTableSlot *old_slot,
 {
 	const IdemMachine *machine = judge->machine;
 	const IdemRule *const *rules;
+	const IdemRule *stays = NULL;
 	IdemJudgement verdict = IDEM_JUDGE_ILLEGAL;
 	int			nrules;
 
@@ -584,18 +595,19 @@ idem_judge_slots(IdemJudge *judge, TupleTableSlot *old_slot,
 			!(candidate->timed &&
 			  idem_timer_due(candidate, *judge->timed_since) <= GetCurrentTimestamp()))
 			continue;
-		if (candidate->to_state == from)
+		if (candidate->to_state == from &&
+			machine->states[from].self != IDEM_SELF_REENTER)
 		{
-			IdemSelf	self = machine->states[from].self;
-
-			if (self != IDEM_SELF_REENTER)
+			if (idem_judge_role(judge, candidate) &&
+				judge_guard(judge, old_slot, new_slot, candidate))
 			{
 				*rule = candidate;
-				return self == IDEM_SELF_NOOP ? IDEM_JUDGE_SAME :
-					IDEM_JUDGE_ILLEGAL;
+				return judge_stays(&machine->states[from]);
 			}
+			if (stays == NULL)
+				stays = candidate;
 		}
-		if (!idem_judge_role(judge, candidate))
+		else if (!idem_judge_role(judge, candidate))
 		{
 			if (verdict == IDEM_JUDGE_ILLEGAL)
 			{
@@ -618,10 +630,16 @@ idem_judge_slots(IdemJudge *judge, TupleTableSlot *old_slot,
 		}
 	}
 
-	if (verdict == IDEM_JUDGE_ILLEGAL && from >= 0 &&
-		machine->states[from].final)
+	if (verdict != IDEM_JUDGE_ILLEGAL)
+		return verdict;
+	if (stays != NULL)
+	{
+		*rule = stays;
+		return judge_stays(&machine->states[from]);
+	}
+	if (from >= 0 && machine->states[from].final)
 		return IDEM_JUDGE_FINAL;
-	return verdict;
+	return IDEM_JUDGE_ILLEGAL;
 }
 
 /*

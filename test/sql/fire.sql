@@ -62,6 +62,26 @@ SELECT * FROM idem_try_fire('fi_t', 3, 'poke');
 GRANT regress_idem_fire_boss TO CURRENT_USER;
 SELECT * FROM idem_try_fire('fi_t', 3, 'approve');
 SELECT * FROM idem_try_fire('fi_t', 3, 'poke');
+-- one to the same state takes its turn among the event's others, whatever the state's mode
+SELECT idem_define('fi_retry', E'stateDiagram-v2\n [*] --> trying\n trying --> trying : attempt [new.n < 3]\n trying --> failed : attempt [new.n < 9]\n'
+	'trying --> trying : wait [new.n < 3] by regress_idem_fire_app\n failed --> [*]');
+CREATE TABLE fi_job (id int PRIMARY KEY, s text NOT NULL DEFAULT 'trying', n int NOT NULL);
+SELECT idem_attach('fi_retry', 'fi_job', 's');
+INSERT INTO fi_job (id, n) VALUES (2, 2), (3, 3), (9, 9);
+CREATE FUNCTION fi_ask(event text) RETURNS TABLE (id int, outcome text, to_state text, why text, allowed text) LANGUAGE sql AS $$
+	SELECT j.id, f.outcome, f.to_state, idem_why_not('fi_job', j.id, $1), (SELECT to_state FROM idem_allowed('fi_job', j.id) AS a WHERE a.event = $1)
+	FROM fi_job AS j, idem_try_fire('fi_job', j.id, $1) AS f ORDER BY j.id $$;
+BEGIN;
+SELECT * FROM fi_ask('wait');
+SELECT * FROM fi_ask('attempt');
+SELECT id, s FROM fi_job ORDER BY id;
+ROLLBACK;
+UPDATE idem.state SET self = 'deny' WHERE machine = 'fi_retry' AND name = 'trying';
+SELECT * FROM fi_ask('wait');
+SELECT * FROM fi_ask('attempt');
+DROP FUNCTION fi_ask(text);
+DROP TABLE fi_job;
+DELETE FROM idem.machine WHERE name = 'fi_retry';
 -- final
 SELECT * FROM idem_try_fire('fi_t', 4, 'submit');
 SELECT * FROM idem_try_fire('fi_t', 4, 'reject');
