@@ -190,7 +190,7 @@ tick_one(Tick *tick, IdemTickTimer *timer, int limit)
 		args[1] = TimestampTzGetDatum(failed ?
 									  Min(tick_later(timer->tries), timer->next) :
 									  timer->due);
-		args[2] = Int32GetDatum(failed ? timer->tries + 1 : 0);
+		args[2] = Int32GetDatum(timer->tries + failed);
 		idem_timers_run(&put_off_statement, args);
 	}
 }

@@ -208,7 +208,10 @@ tick_fire(IdemTickTimer *timer, Relation rel, IdemFire *fire)
 			break;
 		case IDEM_FIRE_ALREADY:
 			if (timer->early)
+			{
 				timer->keep = true;
+				timer->tries = 0;
+			}
 			else
 				timer->outcome = "moved";
 			break;
@@ -307,6 +310,7 @@ idem_tick_handle(void *arg)
 	{
 		timer->due = due;
 		timer->keep = true;
+		timer->tries = 0;
 	}
 	else if (idem_timers_are_refused(rel))
 	{

@@ -24,7 +24,7 @@ typedef struct IdemTickTimer
 	char	   *event;
 	TimestampTz since;
 	TimestampTz key_since;		/* as in the table; else DT_NOBEGIN */
-	int32		tries;
+	int32		tries;			/* that failed */
 
 	bool		unread;			/* its key is none of the table's, as far as
 								 * that was found out */
