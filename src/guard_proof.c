@@ -224,6 +224,7 @@ idem_guard_proof_of_rest(int nestlevel)
 
 		if (rel == NULL)
 			continue;
+		MemoryContextReset(context);
 		table = idem_table_get(rel, context);
 		for (int j = 0; j < table->nbindings; j++)
 		{
