@@ -273,7 +273,7 @@ tick_bar(Tick *tick)
 
 /*
  * Handles what is due, until its time is over, but one at least.  How much that
- * was, and whether rows may have got timers meanwhile.
+ * was, and whether there may be other timers by now.
  */
 static int64
 tick_due(Tick *tick, int64 left, bool *filled)
@@ -299,7 +299,13 @@ tick_due(Tick *tick, int64 left, bool *filled)
 		tick_load(table->vals[i], table->tupdesc, timer);
 		timer->session = &tick->session;
 		tick_one(tick, timer, idem_guc_tick_row_timeout);
-		*filled |= idem_tick_is_note(timer) && timer->done;
+		if (idem_tick_is_note(timer) && timer->done)
+		{
+			*filled = true;
+			/* those of its table that were read are no more as they were */
+			if (idem_tick_is_of_key(timer))
+				return (int64) i + 1;
+		}
 		if (timer->outcome != NULL && tick->rsinfo != NULL)
 			tick_tell(tick->rsinfo,
 					  quote_qualified_identifier(timer->schema, timer->table),

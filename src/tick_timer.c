@@ -124,6 +124,16 @@ idem_tick_is_note(const IdemTickTimer *timer)
 }
 
 /*
+ * Whether a note is left by a timer under a key that the table does not have any
+ * more.
+ */
+bool
+idem_tick_is_of_key(const IdemTickTimer *note)
+{
+	return JB_ROOT_COUNT(note->row_key) > 0;
+}
+
+/*
  * The row's key as the table names it now; false if it has other columns, or
  * values that are none of their types'.
  */
@@ -326,7 +336,7 @@ idem_tick_handle(void *arg)
 		{
 			idem_timers_fill(rel, fire.binding, fire.machine,
 							 timer->schema, timer->table, timer->since,
-							 JB_ROOT_COUNT(timer->row_key) > 0);
+							 idem_tick_is_of_key(timer));
 			timer->done = true;
 		}
 		else

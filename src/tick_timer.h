@@ -49,6 +49,7 @@ typedef struct IdemTickTimer
 
 extern void idem_tick_put_off(IdemTickTimer *timer);
 extern bool idem_tick_is_note(const IdemTickTimer *timer);
+extern bool idem_tick_is_of_key(const IdemTickTimer *note);
 extern void idem_tick_handle(void *arg);
 
 #endif							/* IDEM_TICK_TIMER_H */

@@ -384,6 +384,25 @@ ALTER TABLE tk_name DROP CONSTRAINT tk_name_pkey, ADD PRIMARY KEY (other);
 SELECT * FROM idem_tick() ORDER BY row_key;
 TABLE tk_name;
 DROP TABLE tk_name;
+-- who waits behind that look is asked once
+SELECT idem_define('tkg', E'stateDiagram-v2\n[*] --> a\na --> y : ay [new.n > 0] after 1 h');
+CREATE TABLE tk_asked (id int PRIMARY KEY, n int, s text);
+SELECT idem_attach('tkg', 'tk_asked', 's', history => true);
+INSERT INTO tk_asked VALUES (1, 0, 'a'), (2, 0, 'a'), (3, 1, 'a');
+ALTER TABLE tk_asked RENAME id TO ident;
+RESET ROLE;
+UPDATE idem.timer SET since = since - '2 h'::interval, due = CASE row_key ->> 'id' WHEN '3' THEN now() ELSE due END WHERE machine = 'tkg';
+SET ROLE regress_idem_timer_key;
+SELECT * FROM idem_tick();
+RESET ROLE;
+UPDATE idem.timer SET due = now() WHERE machine = 'tkg' AND event <> '';
+SET ROLE regress_idem_timer_key;
+SELECT * FROM idem_tick() ORDER BY row_key;
+RESET ROLE;
+SELECT row_key, event, due > now() AS later, tries FROM idem.timer WHERE machine = 'tkg' ORDER BY row_key;
+DELETE FROM idem.timer WHERE machine = 'tkg';
+SET ROLE regress_idem_timer_key;
+DROP TABLE tk_asked;
 -- values of the key that are none of its types' any more, or others by now: rows
 -- get timers that can be read, and go when the time comes
 CREATE TYPE tk_enum AS ENUM ('x', 'y');
@@ -483,9 +502,9 @@ RESET ROLE;
 DROP VIEW tk_timer, tk_history;
 DROP FUNCTION tk_pass, tk_inside, tk_nothing, tk_rename, tk_before, tk_on;
 DELETE FROM idem.timer WHERE machine = 'tk';
-DELETE FROM idem.history WHERE machine = 'tk';
+DELETE FROM idem.history WHERE machine IN ('tk', 'tkg');
 ALTER TABLE idem.history ENABLE TRIGGER protected, ENABLE TRIGGER protected_row;
-DELETE FROM idem.machine WHERE name = 'tk';
+DELETE FROM idem.machine WHERE name IN ('tk', 'tkg');
 SELECT idem_revoke('regress_idem_timer_key');
 REVOKE ALL ON SCHEMA public FROM regress_idem_timer_key;
 DROP ROLE regress_idem_timer_key;
