@@ -37,6 +37,7 @@
 
 #include "catalog.h"
 #include "compat.h"
+#include "guc.h"
 #include "registry.h"
 
 #define ALL_COLUMNS \
@@ -110,15 +111,15 @@ static const struct
 /* how often 40001 is taken for a stale read before it is passed on */
 #define MAX_STALE_READS		10
 
-/* the settings by which a plan is chosen, and made */
+/* the settings by which a plan is made */
 typedef struct SqlPlanning
 {
 	bool		indexscan;
 	bool		bitmapscan;
 	bool		seqscan;
+	bool		tidscan;
 	bool		nestloop;
 	bool		jit;
-	int			mode;
 } SqlPlanning;
 
 /*
@@ -171,9 +172,9 @@ sql_set_planning(const SqlPlanning *planning)
 	enable_indexscan = planning->indexscan;
 	enable_bitmapscan = planning->bitmapscan;
 	enable_seqscan = planning->seqscan;
+	enable_tidscan = planning->tidscan;
 	enable_nestloop = planning->nestloop;
 	jit_enabled = planning->jit;
-	plan_cache_mode = planning->mode;
 }
 
 /*
@@ -197,57 +198,65 @@ sql_is_forced(const CachedPlan * planned)
 }
 
 /*
- * Makes the plan, for the index alone, and runs it if "values" are given.  Leaves
- * the settings as they happen to be.
+ * Makes the plan, where there is none, for the index alone.  Whether it is forced.
  */
-static int
-sql_plan_and_run(SPIPlanPtr plan, Datum *values, Snapshot snapshot,
-				 const SqlPlanning *caller, bool *forced)
+static bool
+sql_plan_by_index(SPIPlanPtr plan)
 {
 	static const SqlPlanning by_index = {
 		.indexscan = true,
-		.nestloop = true,
-		.mode = PLAN_CACHE_MODE_AUTO
+		.tidscan = true,
+		.nestloop = true
 	};
-	CachedPlan *planned;
-
-	sql_set_planning(&by_index);
-	planned = SPI_plan_get_cached_plan(plan);
-	*forced = planned != NULL && sql_is_forced(planned);
-	if (planned != NULL)
-		ReleaseCachedPlan(planned, CurrentResourceOwner);
-	if (values == NULL)
-		return 0;
-	sql_set_planning(caller);
-	plan_cache_mode = PLAN_CACHE_MODE_AUTO;
-	return SPI_execute_snapshot(plan, values, NULL, snapshot, InvalidSnapshot,
-								false, true, 0);
-}
-
-static int
-sql_by_index(SPIPlanPtr plan, Datum *values, Snapshot snapshot, bool *forced)
-{
 	const SqlPlanning caller = {
 		.indexscan = enable_indexscan,
 		.bitmapscan = enable_bitmapscan,
 		.seqscan = enable_seqscan,
+		.tidscan = enable_tidscan,
 		.nestloop = enable_nestloop,
-		.jit = jit_enabled,
-		.mode = plan_cache_mode
+		.jit = jit_enabled
 	};
-	int			rc;
+	CachedPlan *planned;
+	bool		forced;
 
+	sql_set_planning(&by_index);
 	PG_TRY();
 	{
-		rc = sql_plan_and_run(plan, values, snapshot, &caller, forced);
+		planned = SPI_plan_get_cached_plan(plan);
+		forced = planned != NULL && sql_is_forced(planned);
+		if (planned != NULL)
+			ReleaseCachedPlan(planned, CurrentResourceOwner);
 	}
-	PG_CATCH();
+	PG_FINALLY();
 	{
 		sql_set_planning(&caller);
-		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	sql_set_planning(&caller);
+	return forced;
+}
+
+/*
+ * The same, and runs it if "values" are given, whatever kind of plan the session
+ * asks for.  That is set as a function's own settings are: one that runs inside,
+ * and has such, gives back what it found when it fails, and that is after us.
+ */
+static int
+sql_by_index(SPIPlanPtr plan, Datum *values, Snapshot snapshot, bool *forced)
+{
+	int			nestlevel = 0;
+	int			rc = 0;
+
+	if (plan_cache_mode != PLAN_CACHE_MODE_AUTO)
+	{
+		nestlevel = NewGUCNestLevel();
+		idem_guc_set("plan_cache_mode", "auto");
+	}
+	*forced = sql_plan_by_index(plan);
+	if (values != NULL)
+		rc = SPI_execute_snapshot(plan, values, NULL, snapshot,
+								  InvalidSnapshot, false, true, 0);
+	if (nestlevel != 0)
+		AtEOXact_GUC(false, nestlevel);
 	return rc;
 }
 

@@ -196,3 +196,35 @@ BEGIN READ ONLY;
 \set VERBOSITY sqlstate
 SELECT * FROM idem_sweep();
 ROLLBACK;
+
+-- settings of the session's: rows are found by their places, also with a plan that
+-- was made while there were few, and what a trigger sets for itself does not stay
+DISCARD PLANS;
+SET enable_tidscan = off;
+VACUUM idem.token;
+CALL pg_temp.fill(0, 1);
+ANALYZE idem.token;
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+CALL pg_temp.fill(0, 20000);
+BEGIN;
+SELECT pg_temp.rows_read() AS before \gset
+SELECT removed FROM idem_sweep(10000) WHERE kind = 'token';
+SELECT pg_temp.rows_read() - :before < 60000 AS few;
+COMMIT;
+RESET enable_tidscan;
+DELETE FROM idem.token;
+CALL pg_temp.fill(0, 2);
+SET plan_cache_mode = force_custom_plan;
+CREATE FUNCTION pg_temp.refuse_one() RETURNS trigger LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+	IF OLD.hash = sha256('1') THEN
+		RAISE EXCEPTION 'no';
+	END IF;
+	RETURN OLD;
+END $$;
+CREATE TRIGGER refuse BEFORE DELETE ON idem.token FOR EACH ROW EXECUTE FUNCTION pg_temp.refuse_one();
+SELECT removed FROM idem_sweep() WHERE kind = 'token';
+SHOW plan_cache_mode;
+DROP TRIGGER refuse ON idem.token;
+RESET plan_cache_mode;
+DELETE FROM idem.token;
