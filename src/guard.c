@@ -132,7 +132,7 @@ guard_begin(FunctionCallInfo fcinfo)
 		/* that is how PostgreSQL runs them */
 		if (call->by_row && TRIGGER_FIRED_BEFORE(trigdata->tg_event) &&
 			InNoForceRLSOperation())
-			idem_writing_acts(call->taken.command);
+			idem_writing_acts(call->taken.command, depth);
 	}
 	if (call->taken.partition && TRIGGER_FIRED_BEFORE(trigdata->tg_event))
 	{

@@ -25,7 +25,10 @@
  * unless their command is known to have got there.  And the memory of a foreign
  * key's action is gone when its triggers fire, those of the statement that it
  * belongs to: rows of all commands from the first such one to the last are taken
- * for unrecorded, at the price of a number for each that is updated again.
+ * for unrecorded, at the price of a number for each that is updated again.  That
+ * ends with that statement.  What runs while its triggers fire runs in as many of
+ * them as the action, or in more.  So the next statement that begins in fewer finds
+ * it over; one that is at its own triggers by then does if it began since.
  *
  * A row that stays in its state and gets another key takes its timers along.  By
  * row that is after the write, when statements inside may have put another row
@@ -142,6 +145,7 @@ typedef struct Replaced
 	CommandId	told_last;
 	CommandId	action_first;	/* foreign keys' actions, and others */
 	CommandId	action_last;
+	int			action_depth;	/* the fewest triggers that one ran in */
 	MemoryContextCallback callback;
 }			Replaced;
 
@@ -223,6 +227,22 @@ writing_get(MemoryContext statement, int depth, CommandId command)
 }
 
 /*
+ * A statement that runs in so many triggers, and writes by that command, begins, or
+ * is at its triggers after rows: ends the time in which the rows of actions are not
+ * recorded, if none can still be so.
+ */
+static void
+writing_end_actions(int depth, CommandId command)
+{
+	if (replaced == NULL || depth >= replaced->action_depth ||
+		command == InvalidCommandId || command <= replaced->action_last)
+		return;
+	replaced->action_first = InvalidCommandId;
+	replaced->action_last = 0;
+	replaced->action_depth = PG_INT32_MAX;
+}
+
+/*
  * Whether history of the table goes by row in the statement that has that
  * memory, that command, and runs in so many triggers.  "now" is what the table
  * says now; it is the answer for who asks first.
@@ -237,6 +257,7 @@ idem_writing_by_row(MemoryContext statement, Oid relid, int depth,
 	{
 		Writing    *writing = writing_get(statement, depth, command);
 
+		writing_end_actions(depth, command);
 		table = MemoryContextAllocZero(statement, sizeof(WritingTable));
 		table->writing = writing;
 		table->relid = relid;
@@ -383,6 +404,7 @@ replaced_get(void)
 		replaced = MemoryContextAllocZero(TopTransactionContext,
 										  sizeof(Replaced));
 		replaced->told_first = replaced->action_first = InvalidCommandId;
+		replaced->action_depth = PG_INT32_MAX;
 		replaced->callback.func = replaced_release;
 		MemoryContextRegisterResetCallback(TopTransactionContext,
 										   &replaced->callback);
@@ -424,17 +446,18 @@ idem_writing_tells(CommandId command)
 }
 
 /*
- * That a command may be a foreign key's action, whose rows are told of after they
- * were written.
+ * That a command may be a foreign key's action, which runs in so many triggers, and
+ * whose rows are told of after they were written.
  */
 void
-idem_writing_acts(CommandId command)
+idem_writing_acts(CommandId command, int depth)
 {
 	Replaced   *all = replaced_get();
 
 	/* one inside of another may be the first to say so */
 	all->action_first = Min(all->action_first, command);
 	all->action_last = Max(all->action_last, command);
+	all->action_depth = Min(all->action_depth, depth);
 }
 
 /*

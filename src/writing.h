@@ -21,7 +21,7 @@ extern CommandId idem_writing_command_of(MemoryContext statement, Oid relid);
 extern bool idem_writing_end(MemoryContext statement, Oid relid, bool inserted,
 							 bool now);
 extern void idem_writing_tells(CommandId command);
-extern void idem_writing_acts(CommandId command);
+extern void idem_writing_acts(CommandId command, int depth);
 extern bool idem_writing_replaces(MemoryContext statement, CommandId command,
 								  HeapTuple row, bool partition);
 extern bool idem_writing_replace(MemoryContext statement,

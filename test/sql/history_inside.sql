@@ -251,10 +251,16 @@ ALTER TABLE hi_r ADD FOREIGN KEY (s) REFERENCES hi_state ON UPDATE CASCADE;
 ALTER TABLE hi_p ADD FOREIGN KEY (s) REFERENCES hi_state ON UPDATE CASCADE;
 UPDATE hi_state SET s = 'b' WHERE s = 'a';
 SELECT * FROM hi_seen('hi_r', 'hi_p');
+-- ... and by which rows of another one are told of before
+ALTER TABLE hi_p DROP CONSTRAINT hi_p_s_fkey;
+INSERT INTO hi_state VALUES ('a');
+CALL hi_run('INSERT INTO @ (id) VALUES (1), (2), (3)', 'SELECT');
+DELETE FROM hi_state WHERE s = 'b';
+WITH u AS (UPDATE hi_state SET s = 'b' WHERE s = 'a' RETURNING 1) INSERT INTO hi_p (id) SELECT 50 FROM u;
+SELECT * FROM hi_seen('hi_r');
 DROP TRIGGER next ON hi_r;
 DROP TRIGGER next ON hi_p;
 ALTER TABLE hi_r DROP CONSTRAINT hi_r_s_fkey;
-ALTER TABLE hi_p DROP CONSTRAINT hi_p_s_fkey;
 DROP TABLE hi_state;
 DROP FUNCTION hi_next;
 

@@ -114,7 +114,26 @@ INSERT INTO hk_given VALUES (1, 8, 'a', 1), (2, 8, 'a', 2);
 UPDATE hk_parent SET k = 9;
 COMMIT;
 SELECT * FROM hk_rows('hk_given');
+-- what it remembers of keys ends with that statement
+DELETE FROM hk_given;
+DELETE FROM hk_p;
+INSERT INTO hk_given VALUES (1, 9, 'a', 1);
+INSERT INTO hk_given SELECT i FROM generate_series(1000, 3000) AS i;
+BEGIN;
+UPDATE hk_given SET s = 'b' WHERE id >= 1000;
+SELECT used_bytes AS before FROM pg_backend_memory_contexts WHERE name = 'TopTransactionContext' \gset
+UPDATE hk_parent SET k = 10;
+UPDATE hk_given SET s = 'c' WHERE id >= 1000;
+SELECT used_bytes - :before < 60000 AS little FROM pg_backend_memory_contexts WHERE name = 'TopTransactionContext';
+COMMIT;
+BEGIN;
+UPDATE hk_parent SET k = 11;
+INSERT INTO hk_p SELECT i FROM generate_series(100, 999) AS i;
+UPDATE hk_p SET s = 'b' WHERE id >= 100;
+SELECT used_bytes < 100000 AS little FROM pg_backend_memory_contexts WHERE name = 'TopTransactionContext';
+COMMIT;
 DROP TABLE hk_given;
+DELETE FROM hk_parent;
 
 -- actions inside of one another, which give their rows yet another key
 CREATE TABLE hk_chain (id int, k int REFERENCES hk_parent ON UPDATE CASCADE, s text DEFAULT 'a', n int, PRIMARY KEY (id, k));
