@@ -24,6 +24,7 @@
 
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/xact.h"
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -245,15 +246,26 @@ idem_fire_refuse_lost(IdemFire *fire)
 /*
  * Locks the row, while connected to SPI.  False if it is not there, or somebody
  * else has it and is not to be waited for.
+ *
+ * Who has waited for a row that was deleted, or got another key, does not see the
+ * one that was put in its place meanwhile.  So what is not found is read again.
  */
 bool
 idem_fire_lock(IdemFire *fire, Datum *id, IdemFireRow *row)
 {
-	return idem_fire_read(fire, id,
-						  psprintf("FOR %sUPDATE OF t%s",
-								   fire->moves ? "" : "NO KEY ",
-								   fire->timed_since != NULL ? " SKIP LOCKED" : ""),
-						  InvalidSnapshot, row);
+	const char *lock = psprintf("FOR %sUPDATE OF t%s",
+								fire->moves ? "" : "NO KEY ",
+								fire->timed_since != NULL ? " SKIP LOCKED" : "");
+
+	for (int attempt = 0; attempt < IDEM_FIRE_ATTEMPTS; attempt++)
+	{
+		if (idem_fire_read(fire, id, lock, InvalidSnapshot, row))
+			return true;
+		if (fire->timed_since != NULL || IsolationUsesXactSnapshot() ||
+			!idem_fire_read(fire, id, "", InvalidSnapshot, row))
+			return false;
+	}
+	return false;
 }
 
 /*

@@ -82,6 +82,9 @@ typedef struct IdemFireVerdict
 
 extern const char *const idem_fire_outcomes[];
 
+/* how often a row that is hidden from locking may look as if it were there */
+#define IDEM_FIRE_ATTEMPTS	5
+
 /* fire.c */
 extern void idem_fire_prepare(IdemFire *fire, FunctionCallInfo fcinfo,
 							  LOCKMODE lockmode);

@@ -16,6 +16,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/xact.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
@@ -293,11 +294,11 @@ many_take(Many *many, ManyRow *row)
 }
 
 /*
- * Locks the rows that are there, in the order of their keys.  Which ids name
- * one row, the row tells: equal values of the key may look different.
+ * Reads some of the rows, in the order of their keys, with "lock" after that.  How
+ * many are there.
  */
-static void
-many_lock(Many *many)
+static uint64
+many_read(Many *many, int *which, int n, const char *lock)
 {
 	IdemFire   *fire = &many->fire;
 	IdemTarget *target = fire->target;
@@ -307,20 +308,9 @@ many_lock(Many *many)
 	StringInfoData query;
 	StringInfoData tail;
 	StringInfoData from;
-	SPITupleTable *table;
-
-	many->covered = covered_create(CurrentMemoryContext, many->n, NULL);
-	for (int i = 0; i < many->n; i++)
-		many->rows[i].verdict.outcome = IDEM_FIRE_MISSING;
-	if (many->n == 1)
-	{
-		if (idem_fire_lock(fire, many->rows[0].values, &many->rows[0].row))
-			many_take(many, &many->rows[0]);
-		return;
-	}
 
 	initStringInfo(&from);
-	nargs = many_bind(many, NULL, many->n, args, types, &from);
+	nargs = many_bind(many, which, n, args, types, &from);
 	initStringInfo(&query);
 	appendStringInfoString(&query, "SELECT k.n, ");
 	idem_fire_columns(fire, &query);
@@ -336,22 +326,66 @@ many_lock(Many *many)
 		appendStringInfo(&tail, "%sCOALESCE(t.%s, t.%s)", i > 0 ? ", " : "",
 						 column, column);
 	}
-	appendStringInfo(&tail, " FOR %sUPDATE OF t",
-					 fire->moves ? "" : "NO KEY ");
+	appendStringInfoString(&tail, lock);
 	many_execute(many, query.data, tail.data, nargs, types, args);
+	return SPI_processed;
+}
 
-	table = SPI_tuptable;
-	for (uint64 i = 0; i < SPI_processed; i++)
+/*
+ * Locks the rows that are there, in the order of their keys.  Which ids name
+ * one row, the row tells: equal values of the key may look different.  What is
+ * not found is looked for again, as in idem_fire_lock().
+ */
+static void
+many_lock(Many *many)
+{
+	IdemFire   *fire = &many->fire;
+	const char *lock = fire->moves ? " FOR UPDATE OF t" :
+	" FOR NO KEY UPDATE OF t";
+	int		   *which = palloc(many->n * sizeof(int));
+	int			n = many->n;
+
+	many->covered = covered_create(CurrentMemoryContext, many->n, NULL);
+	for (int i = 0; i < many->n; i++)
 	{
-		bool		isnull;
-		int			n = DatumGetInt32(SPI_getbinval(table->vals[i],
-													table->tupdesc, 1,
-													&isnull));
-		ManyRow    *row = &many->rows[n];
+		many->rows[i].verdict.outcome = IDEM_FIRE_MISSING;
+		which[i] = i;
+	}
+	if (many->n == 1)
+	{
+		if (idem_fire_lock(fire, many->rows[0].values, &many->rows[0].row))
+			many_take(many, &many->rows[0]);
+		return;
+	}
 
-		CHECK_FOR_INTERRUPTS();
-		idem_fire_take_row(fire, table->vals[i], table->tupdesc, 2, &row->row);
-		many_take(many, row);
+	for (int attempt = 0; attempt < IDEM_FIRE_ATTEMPTS; attempt++)
+	{
+		uint64		found = many_read(many, which, n, lock);
+		SPITupleTable *table = SPI_tuptable;
+		int			left = 0;
+
+		for (uint64 i = 0; i < found; i++)
+		{
+			bool		isnull;
+			int			k = DatumGetInt32(SPI_getbinval(table->vals[i],
+														table->tupdesc, 1,
+														&isnull));
+			ManyRow    *row = &many->rows[which[k]];
+
+			CHECK_FOR_INTERRUPTS();
+			idem_fire_take_row(fire, table->vals[i], table->tupdesc, 2,
+							   &row->row);
+			many_take(many, row);
+		}
+		for (int i = 0; i < n; i++)
+		{
+			if (many->rows[which[i]].verdict.outcome == IDEM_FIRE_MISSING)
+				which[left++] = which[i];
+		}
+		n = left;
+		if (n == 0 || IsolationUsesXactSnapshot() ||
+			many_read(many, which, n, "") == 0)
+			return;
 	}
 }
 
