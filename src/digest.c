@@ -14,6 +14,7 @@
 
 #include "common/cryptohash.h"
 #include "common/sha2.h"
+#include "port.h"
 
 #include "digest.h"
 
@@ -68,3 +69,21 @@ idem_digest(const char *data, int len, uint8 *digest)
 }
 
 #endif
+
+/*
+ * What nobody but this session knows: where something is known by a hash, nobody
+ * can choose another that has the same.
+ */
+const char *
+idem_secret(void)
+{
+	static char secret[IDEM_SECRET_SIZE];
+	static bool is_made = false;
+
+	if (!is_made && !pg_strong_random(secret, sizeof(secret)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate random bytes")));
+	is_made = true;
+	return secret;
+}

@@ -5,58 +5,104 @@
  *
  * What is known of a row that was decided on stays until the row is written, for
  * each row of a statement.  So it is no copy of the row, but two hashes: of all
- * columns, and of the key by which it is known among rows that move.  Columns are
- * told apart by name, since partitions have them in orders of their own, and one
- * that is null counts for nothing, so that one which is added is no other row.
- * Values are hashed as they are when they are not compressed and not elsewhere.
- * What is generated follows from the other columns, and is not known before the
- * row is written.
+ * columns, and of the key by which it is known among rows that move.  They are
+ * digests with a secret of the session's: who writes a row could find one that has
+ * the hash of another, if he knew how it is made.
+ *
+ * Columns are told apart by name, and taken in the order of their names, since
+ * partitions have them in orders of their own; one that is null counts for nothing,
+ * so that one which is added is no other row.  Values are hashed as they are when
+ * they are not compressed and not elsewhere.  What is generated follows from the
+ * other columns, and is not known before the row is written.
  */
 #include "postgres.h"
 
 #include "access/sysattr.h"
-#include "common/hashfn.h"
+#include "lib/stringinfo.h"
 #include "utils/lsyscache.h"
 
+#include "digest.h"
 #include "guard_call.h"
 
-static uint64
-image_hash_value(Datum value, const FormData_pg_attribute * att)
-{
-	uint64		seed = hash_bytes_extended((const unsigned char *) NameStr(att->attname),
-										   strlen(NameStr(att->attname)), 0);
-	struct varlena *v;
-	uint64		hash;
+/* what is longer is digested by itself */
+#define SHORT_VALUE		64
 
-	if (att->attbyval)
-		return hash_bytes_extended((const unsigned char *) &value,
-								   sizeof(Datum), seed);
-	if (att->attlen > 0)
-		return hash_bytes_extended((const unsigned char *) DatumGetPointer(value),
-								   att->attlen, seed);
-	if (att->attlen == -2)
-		return hash_bytes_extended((const unsigned char *) DatumGetCString(value),
-								   strlen(DatumGetCString(value)), seed);
-	v = PG_DETOAST_DATUM_PACKED(value);
-	hash = hash_bytes_extended((const unsigned char *) VARDATA_ANY(v),
-							   VARSIZE_ANY_EXHDR(v), seed);
-	if ((Pointer) v != DatumGetPointer(value))
-		pfree(v);
-	return hash;
+static void
+image_add_bytes(StringInfo image, const char *data, int len)
+{
+	uint8		digest[PG_SHA256_DIGEST_LENGTH];
+
+	appendBinaryStringInfo(image, (const char *) &len, sizeof(len));
+	if (len <= SHORT_VALUE)
+	{
+		appendBinaryStringInfo(image, data, len);
+		return;
+	}
+	idem_digest(data, len, digest);
+	appendBinaryStringInfo(image, (const char *) digest, sizeof(digest));
 }
 
-static uint64
-image_hash_column(TupleTableSlot *slot, AttrNumber column)
+static void
+image_add_column(StringInfo image, TupleTableSlot *slot, AttrNumber column)
 {
 	const		FormData_pg_attribute *att = TupleDescAttr(slot->tts_tupleDescriptor,
 														   column - 1);
 	bool		isnull;
 	Datum		value;
+	struct varlena *v;
 
 	if (att->attisdropped || att->attgenerated != '\0')
-		return 0;
+		return;
 	value = slot_getattr(slot, column, &isnull);
-	return isnull ? 0 : image_hash_value(value, att);
+	if (isnull)
+		return;
+	appendBinaryStringInfo(image, NameStr(att->attname),
+						   strlen(NameStr(att->attname)) + 1);
+	if (att->attbyval)
+		image_add_bytes(image, (const char *) &value, sizeof(Datum));
+	else if (att->attlen > 0)
+		image_add_bytes(image, DatumGetPointer(value), att->attlen);
+	else if (att->attlen == -2)
+		image_add_bytes(image, DatumGetCString(value),
+						strlen(DatumGetCString(value)));
+	else
+	{
+		v = PG_DETOAST_DATUM_PACKED(value);
+		image_add_bytes(image, VARDATA_ANY(v), VARSIZE_ANY_EXHDR(v));
+		if ((Pointer) v != DatumGetPointer(value))
+			pfree(v);
+	}
+}
+
+static int
+image_compare_names(const void *a, const void *b, void *arg)
+{
+	TupleDesc	desc = (TupleDesc) arg;
+
+	return strcmp(NameStr(TupleDescAttr(desc, *(const AttrNumber *) a - 1)->attname),
+				  NameStr(TupleDescAttr(desc, *(const AttrNumber *) b - 1)->attname));
+}
+
+/*
+ * Of some columns, whose numbers are left in another order.
+ */
+static uint64
+image_hash(TupleTableSlot *slot, AttrNumber *columns, int n)
+{
+	StringInfoData image;
+	uint8		digest[PG_SHA256_DIGEST_LENGTH];
+	uint64		hash;
+
+	qsort_arg(columns, n, sizeof(AttrNumber), image_compare_names,
+			  slot->tts_tupleDescriptor);
+	initStringInfo(&image);
+	appendBinaryStringInfo(&image, idem_secret(), IDEM_SECRET_SIZE);
+	for (int i = 0; i < n; i++)
+		image_add_column(&image, slot, columns[i]);
+	idem_digest(image.data, image.len, digest);
+	pfree(image.data);
+	memcpy(&hash, digest, sizeof(hash));
+	return hash;
 }
 
 /*
@@ -65,10 +111,14 @@ image_hash_column(TupleTableSlot *slot, AttrNumber column)
 uint64
 idem_guard_hash_row(TupleTableSlot *slot)
 {
-	uint64		hash = 0;
+	int			n = slot->tts_tupleDescriptor->natts;
+	AttrNumber *columns = palloc(n * sizeof(AttrNumber));
+	uint64		hash;
 
-	for (int i = 1; i <= slot->tts_tupleDescriptor->natts; i++)
-		hash += image_hash_column(slot, i);
+	for (int i = 0; i < n; i++)
+		columns[i] = i + 1;
+	hash = image_hash(slot, columns, n);
+	pfree(columns);
 	return hash;
 }
 
@@ -78,12 +128,14 @@ idem_guard_hash_row(TupleTableSlot *slot)
  */
 uint64
 idem_guard_hash_columns(TupleTableSlot *slot, Oid relid, Relation named,
-						const Bitmapset *columns)
+						const Bitmapset *members)
 {
-	uint64		hash = 0;
+	AttrNumber *columns = palloc(bms_num_members(members) * sizeof(AttrNumber));
+	int			n = 0;
 	int			member = -1;
+	uint64		hash;
 
-	while ((member = bms_next_member(columns, member)) >= 0)
+	while ((member = bms_next_member(members, member)) >= 0)
 	{
 		AttrNumber	column = member + FirstLowInvalidHeapAttributeNumber;
 
@@ -91,7 +143,9 @@ idem_guard_hash_columns(TupleTableSlot *slot, Oid relid, Relation named,
 			column = get_attnum(relid,
 								NameStr(TupleDescAttr(RelationGetDescr(named),
 													  column - 1)->attname));
-		hash += image_hash_column(slot, column);
+		columns[n++] = column;
 	}
+	hash = image_hash(slot, columns, n);
+	pfree(columns);
 	return hash;
 }

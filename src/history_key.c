@@ -13,6 +13,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/rel.h"
 
+#include "digest.h"
 #include "history.h"
 
 static bool
@@ -81,41 +82,52 @@ idem_history_find_key(Relation rel, const IdemBinding *binding)
 }
 
 /*
- * What idem.history is indexed by.  Integers stay in order, so that a
- * statement that goes through a table goes through the index likewise.
+ * The key itself, if it is one integer.
  */
-static int64
-history_hash(const IdemTarget *key, const Datum *values, Jsonb *row_key)
+static bool
+history_integer(const IdemTarget *key, const Datum *values, int64 *integer)
 {
-	if (key->nkeys == 1)
+	switch (key->nkeys == 1 ? key->types[0] : InvalidOid)
 	{
-		switch (key->types[0])
-		{
-			case INT2OID:
-				return DatumGetInt16(values[0]);
-			case INT4OID:
-				return DatumGetInt32(values[0]);
-			case INT8OID:
-				return DatumGetInt64(values[0]);
-		}
+		case INT2OID:
+			*integer = DatumGetInt16(values[0]);
+			return true;
+		case INT4OID:
+			*integer = DatumGetInt32(values[0]);
+			return true;
+		case INT8OID:
+			*integer = DatumGetInt64(values[0]);
+			return true;
 	}
+	return false;
+}
+
+static int64
+history_hash(Jsonb *row_key, uint64 seed)
+{
 	return DatumGetInt64(DirectFunctionCall2(jsonb_hash_extended,
 											 JsonbPGetDatum(row_key),
-											 Int64GetDatum(0)));
+											 UInt64GetDatum(seed)));
 }
 
 /*
  * Names a row by the values of its whole key, which are left changed; "key" is
- * idem_history_key() of that.
+ * idem_history_key() of that.  By row_hash, which is idem.history's index's, integers
+ * stay in order, so that a statement that goes through a table goes through the
+ * index likewise.  By whole_hash a row is known in this session.
  */
 void
 idem_history_name(const IdemTarget *key, const IdemTarget *whole_key,
 				  Datum *values, IdemHistoryRow *row)
 {
-	row->whole_key = idem_target_print(whole_key, values);
-	row->whole_hash = history_hash(whole_key, values, row->whole_key);
-	row->row_key = row->whole_key;
-	row->row_hash = row->whole_hash;
+	row->whole_key = row->row_key = idem_target_print(whole_key, values);
+	if (!history_integer(whole_key, values, &row->whole_hash))
+	{
+		uint64		seed;
+
+		memcpy(&seed, idem_secret(), sizeof(seed));
+		row->whole_hash = history_hash(row->whole_key, seed);
+	}
 	if (key != whole_key)
 	{
 		for (int i = 0, n = 0; n < key->nkeys; i++)
@@ -124,6 +136,7 @@ idem_history_name(const IdemTarget *key, const IdemTarget *whole_key,
 				values[n++] = values[i];
 		}
 		row->row_key = idem_target_print(key, values);
-		row->row_hash = history_hash(key, values, row->row_key);
 	}
+	if (!history_integer(key, values, &row->row_hash))
+		row->row_hash = history_hash(row->row_key, 0);
 }

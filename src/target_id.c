@@ -25,7 +25,7 @@
 
 #include "errors.h"
 #include "function.h"
-#include "guc.h"
+#include "shape.h"
 #include "target.h"
 
 static void
@@ -366,12 +366,7 @@ target_print_value(Datum value, Oid type)
 									  VARSIZE_ANY_EXHDR(text)));
 	}
 
-	nestlevel = NewGUCNestLevel();
-	idem_guc_set("datestyle", "ISO, YMD");
-	idem_guc_set("timezone", "UTC");
-	idem_guc_set("intervalstyle", "postgres");
-	idem_guc_set("bytea_output", "hex");
-	idem_guc_set("extra_float_digits", "1");
+	nestlevel = idem_shape_pin_settings(IDEM_SETTINGS_PLAIN | IDEM_SETTINGS_PATH);
 	printed = OidOutputFunctionCall(output, value);
 	AtEOXact_GUC(true, nestlevel);
 	return printed;

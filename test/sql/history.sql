@@ -214,6 +214,15 @@ SET timezone = 'Asia/Tokyo'; SET datestyle = 'German'; SET bytea_output = 'escap
 INSERT INTO hi_k VALUES ('2026-01-01 00:00:00+00', '2026-02-03', '00000000-0000-0000-0000-00000000000a', 1.50, '\x00ff', 0.1::float8 + 0.2, true, 'é');
 RESET timezone; RESET datestyle; RESET bytea_output; RESET extra_float_digits;
 SELECT jsonb_pretty(row_key) FROM hi_new() WHERE tab = 'hi_k';
+CREATE TABLE hi_name (id regclass PRIMARY KEY, state text NOT NULL DEFAULT 'draft', v int DEFAULT 0);
+SELECT idem_attach('hi', 'hi_name', 'state', history => true);
+INSERT INTO hi_name VALUES ('hi_k'), ('pg_class');
+SET quote_all_identifiers = on; SET search_path = 'idem';
+UPDATE public.hi_name SET state = 'pending';
+SELECT public.idem_why_not('public.hi_name', 'public.hi_k', 'approve') IS NULL AS found;
+RESET quote_all_identifiers; RESET search_path;
+SELECT row_key, to_state FROM hi_new() WHERE tab = 'hi_name' ORDER BY row_key, to_state;
+DROP TABLE hi_name;
 
 -- partitioned: by the state itself, and by another column
 CREATE TABLE hi_p (id int, state text NOT NULL, v int DEFAULT 0, PRIMARY KEY (id, state)) PARTITION BY LIST (state);

@@ -184,8 +184,22 @@ UPDATE hk_parent SET k = 21 WHERE k = 20;
 SELECT row_key, from_state, to_state FROM idem.history WHERE table_name = 'hk_moved' AND row_key @> '{"id": 2}' ORDER BY seq;
 SELECT row_key, state FROM idem.timer WHERE table_name = 'hk_moved' ORDER BY row_key;
 
-DROP TABLE hk_moved, hk_inner, hk_parent, hk_t, hk_r, hk_p, hk_act, hk_made;
-DROP FUNCTION hk_rows, hk_run, hk_before, hk_nothing, hk_away, hk_take, hk_once_more, hk_begin_inner, hk_move_on;
+-- a key that is made to have the hash of another's is not taken for it
+CREATE TABLE hk_crafted (ref text PRIMARY KEY, s text NOT NULL DEFAULT 'a', fast bool NOT NULL DEFAULT false);
+CREATE FUNCTION hk_go_on() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE hk_crafted SET s = 'c' WHERE ref = new.ref;
+	RETURN NULL;
+END$$;
+SELECT idem_attach('hk', 'hk_crafted', 's', history => true);
+CREATE TRIGGER go_on AFTER UPDATE ON hk_crafted FOR EACH ROW WHEN (new.s = 'b' AND new.fast) EXECUTE FUNCTION hk_go_on();
+INSERT INTO hk_crafted VALUES ('order-1', 'a', true), ('<=pCCJ.>Y(Gh', 'a', false), ('order-3', 'a', false);
+UPDATE hk_crafted SET s = 'b';
+SELECT row_key, string_agg(to_state, ' ' ORDER BY seq) FROM idem.history WHERE table_name = 'hk_crafted' GROUP BY row_key ORDER BY row_key;
+SELECT row_key, state FROM idem.timer WHERE table_name = 'hk_crafted' ORDER BY row_key;
+
+DROP TABLE hk_crafted, hk_moved, hk_inner, hk_parent, hk_t, hk_r, hk_p, hk_act, hk_made;
+DROP FUNCTION hk_go_on, hk_rows, hk_run, hk_before, hk_nothing, hk_away, hk_take, hk_once_more, hk_begin_inner, hk_move_on;
 DROP PROCEDURE hk_make;
 DELETE FROM idem.timer WHERE machine = 'hk';
 ALTER TABLE idem.history DISABLE TRIGGER protected_row;
