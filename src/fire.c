@@ -244,6 +244,46 @@ idem_fire_refuse_lost(IdemFire *fire)
 }
 
 /*
+ * What the UPDATE says of the row that it wrote, from that column on; "meant" is
+ * the state that it was to get, and "key" what the event was fired with.  A trigger
+ * may have chosen another transition of the event.
+ */
+void
+idem_fire_take_written(IdemFire *fire, HeapTuple tuple, TupleDesc desc,
+					   int first, text *key, IdemFireVerdict *verdict)
+{
+	const char *meant = verdict->to;
+	bool		isnull;
+	Datum		value = SPI_getbinval(tuple, desc, first, &isnull);
+
+	verdict->to = isnull ? NULL : idem_binding_label(fire->binding, value);
+	if (verdict->to == NULL || strcmp(verdict->to, meant) != 0)
+	{
+		if (verdict->to == NULL ||
+			(verdict->from != NULL && strcmp(verdict->to, verdict->from) == 0))
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_MISUSE),
+					 errmsg("event \"%s\" did not move the row of table \"%s\"",
+							fire->event, fire->target->table),
+					 errdetail("It was to get state \"%s\", and a trigger has left it in %s.",
+							   meant, idem_judge_quoted(verdict->to)),
+					 errhint("Make what holds a row back a guard of the transition."),
+					 idem_errcolumn(fire->target->relid, NULL),
+					 errhidestmt(true)));
+		if (key != NULL)
+			idem_fire_correct(fire, key, verdict);
+	}
+	if (fire->has_version)
+	{
+		value = SPI_getbinval(tuple, desc, first + 1, &isnull);
+		verdict->has_version = !isnull;
+		if (!isnull)
+			verdict->version = idem_rowversion_from_datum(value,
+														  fire->version.base);
+	}
+}
+
+/*
  * Locks the row, while connected to SPI.  False if it is not there, or somebody
  * else has it and is not to be waited for.
  *
@@ -270,11 +310,11 @@ idem_fire_lock(IdemFire *fire, Datum *id, IdemFireRow *row)
 
 /*
  * Writes the row, which is locked.  "id" has room for one value more than the
- * key has.
+ * key has; "key" is what was recorded for the row, or NULL.
  */
 void
 idem_fire_write(IdemFire *fire, Datum *id, const IdemFireRow *row,
-				IdemFireVerdict *verdict)
+				text *key, IdemFireVerdict *verdict)
 {
 	IdemIntent	intent = {
 		.machine = fire->machine,
@@ -290,8 +330,6 @@ idem_fire_write(IdemFire *fire, Datum *id, const IdemFireRow *row,
 	StringInfoData returning;
 	Oid			types[1] = {fire->binding->base_type};
 	SPIPlanPtr	plan;
-	Datum		value;
-	bool		isnull;
 
 	initStringInfo(&set);
 	initStringInfo(&returning);
@@ -313,19 +351,8 @@ idem_fire_write(IdemFire *fire, Datum *id, const IdemFireRow *row,
 	PG_END_TRY();
 	if (SPI_processed != 1)
 		idem_fire_refuse_lost(fire);
-
-	value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
-						  &isnull);
-	verdict->to = isnull ? NULL : idem_binding_label(fire->binding, value);
-	if (fire->has_version)
-	{
-		value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2,
-							  &isnull);
-		verdict->has_version = !isnull;
-		if (!isnull)
-			verdict->version = idem_rowversion_from_datum(value,
-														  fire->version.base);
-	}
+	idem_fire_take_written(fire, SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
+						   1, key, verdict);
 }
 
 /*
@@ -367,7 +394,7 @@ idem_fire_one(IdemFire *fire, Datum *id, IdemFireVerdict *verdict)
 	if (fire->key != NULL &&
 		!idem_fire_spend(fire, fire->key, row.row_key, verdict))
 		return;
-	idem_fire_write(fire, id, &row, verdict);
+	idem_fire_write(fire, id, &row, fire->key, verdict);
 }
 
 /*

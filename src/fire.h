@@ -93,7 +93,10 @@ extern void idem_fire_set_list(IdemFire *fire, int param, StringInfo set,
 							   StringInfo returning);
 extern bool idem_fire_lock(IdemFire *fire, Datum *id, IdemFireRow *row);
 extern void idem_fire_write(IdemFire *fire, Datum *id, const IdemFireRow *row,
-							IdemFireVerdict *verdict);
+							text *key, IdemFireVerdict *verdict);
+extern void idem_fire_take_written(IdemFire *fire, struct HeapTupleData *tuple,
+								   struct TupleDescData *desc, int first,
+								   text *key, IdemFireVerdict *verdict);
 extern void idem_fire_one(IdemFire *fire, Datum *id,
 						  IdemFireVerdict *verdict);
 extern void idem_fire_refuse_lost(IdemFire *fire);
@@ -120,6 +123,8 @@ extern bool idem_fire_recall(IdemFire *fire, text *key, Jsonb *row_key,
 							 IdemFireVerdict *verdict);
 extern void idem_fire_missing(IdemFire *fire, text *key, const Datum *values,
 							  IdemFireVerdict *verdict);
+extern void idem_fire_correct(IdemFire *fire, text *key,
+							  const IdemFireVerdict *verdict);
 extern bool idem_fire_spend(IdemFire *fire, text *key, Jsonb *row_key,
 							IdemFireVerdict *verdict);
 

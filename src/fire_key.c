@@ -16,6 +16,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -28,6 +29,13 @@
 #include "current_key.h"
 #include "fingerprint.h"
 #include "fire.h"
+#include "own.h"
+
+static struct IdemOwnStatement correct_statement = {
+	"UPDATE idem.key SET response = $3 WHERE scope OPERATOR(pg_catalog.=) $1"
+	" AND key OPERATOR(pg_catalog.=) $2",
+	IDEM_OWN_WRITE, 3, {TEXTOID, TEXTOID, TEXTOID}, NULL
+};
 
 /*
  * The place of a column of the primary key in the table that was attached: a
@@ -218,6 +226,26 @@ idem_fire_recall(IdemFire *fire, text *key, Jsonb *row_key,
 }
 
 /*
+ * What is recorded with a key.
+ */
+static text *
+fire_response(const IdemFireVerdict *verdict)
+{
+	StringInfoData response;
+
+	initStringInfo(&response);
+	appendStringInfoString(&response, "{\"from\":");
+	if (verdict->from != NULL)
+		escape_json(&response, verdict->from);
+	else
+		appendStringInfoString(&response, "null");
+	appendStringInfoString(&response, ",\"to\":");
+	escape_json(&response, verdict->to);
+	appendStringInfoChar(&response, '}');
+	return cstring_to_text_with_len(response.data, response.len);
+}
+
+/*
  * Records the key together with what it does.  False if somebody has used it
  * for something else meanwhile.
  */
@@ -231,22 +259,11 @@ idem_fire_spend(IdemFire *fire, text *key, Jsonb *row_key,
 		.scope = &fire->scope,
 		.once = true,
 		.fingerprint = fire_fingerprint(fire, row_key),
+		.response = fire_response(verdict),
 		.wait = {.forever = true}
 	};
-	StringInfoData response;
 	IdemStore	store;
 	IdemVerdict recorded;
-
-	initStringInfo(&response);
-	appendStringInfoString(&response, "{\"from\":");
-	if (verdict->from != NULL)
-		escape_json(&response, verdict->from);
-	else
-		appendStringInfoString(&response, "null");
-	appendStringInfoString(&response, ",\"to\":");
-	escape_json(&response, verdict->to);
-	appendStringInfoChar(&response, '}');
-	request.response = cstring_to_text_with_len(response.data, response.len);
 
 	idem_store_open(&store, RowExclusiveLock);
 	idem_registry_claim(&store, &request, &recorded);
@@ -257,6 +274,23 @@ idem_fire_spend(IdemFire *fire, text *key, Jsonb *row_key,
 	verdict->from = NULL;
 	verdict->to = NULL;
 	return false;
+}
+
+/*
+ * The same once more, where the write has come to another verdict.
+ */
+void
+idem_fire_correct(IdemFire *fire, text *key, const IdemFireVerdict *verdict)
+{
+	Datum		values[] = {
+		PointerGetDatum(fire->scope.name), PointerGetDatum(key),
+		PointerGetDatum(fire_response(verdict))
+	};
+	SPITupleTable *table = SPI_tuptable;
+
+	if (idem_own_run(&correct_statement, IDEM_REL_KEY, values) != 1)
+		elog(ERROR, "the key's record is not there");
+	SPI_tuptable = table;
 }
 
 /*

@@ -428,7 +428,8 @@ many_write(Many *many, int *which, int n)
 	{
 		ManyRow    *row = &many->rows[which[0]];
 
-		idem_fire_write(fire, row->values, &row->row, &row->verdict);
+		idem_fire_write(fire, row->values, &row->row, row->key,
+						&row->verdict);
 		return;
 	}
 	initStringInfo(&from);
@@ -467,18 +468,9 @@ many_write(Many *many, int *which, int n)
 		int			k = DatumGetInt32(SPI_getbinval(tuple, table->tupdesc, 1,
 													&isnull));
 		ManyRow    *row = &many->rows[which[k]];
-		Datum		value = SPI_getbinval(tuple, table->tupdesc, 2, &isnull);
 
-		row->verdict.to = isnull ? NULL :
-			idem_binding_label(fire->binding, value);
-		if (fire->has_version)
-		{
-			value = SPI_getbinval(tuple, table->tupdesc, 3, &isnull);
-			row->verdict.has_version = !isnull;
-			if (!isnull)
-				row->verdict.version =
-					idem_rowversion_from_datum(value, fire->version.base);
-		}
+		idem_fire_take_written(fire, tuple, table->tupdesc, 2, row->key,
+							   &row->verdict);
 	}
 }
 

@@ -217,11 +217,39 @@ SET idem.key = 'request';
 SELECT idem_fire('fk_g', 1, 'on', key => '');
 RESET idem.key;
 
+-- a trigger that chooses another transition is answered with what it has chosen, the
+-- first time and later; one that keeps the row where it is lets nothing be applied
+INSERT INTO idem.machine (name) VALUES ('fk2');
+INSERT INTO idem.state (machine, name, initial) VALUES ('fk2', 'a', true), ('fk2', 'b', false), ('fk2', 'c', false);
+INSERT INTO idem.transition (machine, event, from_state, to_state, priority) VALUES
+	('fk2', 'go', 'a', 'b', 1), ('fk2', 'go', 'a', 'c', 2);
+CREATE TABLE fk_chosen (id int PRIMARY KEY, s text NOT NULL DEFAULT 'a', n int NOT NULL);
+SELECT idem_attach('fk2', 'fk_chosen', 's', history => true);
+CREATE FUNCTION fk_choose() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	new.s := CASE WHEN new.n > 100 THEN 'c' WHEN new.n = 50 THEN old.s ELSE new.s END;
+	RETURN new;
+END$$;
+CREATE TRIGGER choose BEFORE UPDATE OF s ON fk_chosen FOR EACH ROW EXECUTE FUNCTION fk_choose();
+INSERT INTO fk_chosen (id, n) VALUES (1, 101), (2, 50), (3, 101), (4, 1), (5, 50), (6, 1);
+SELECT outcome, from_state, to_state FROM idem_fire('fk_chosen', 1, 'go', key => 'chosen1');
+SELECT outcome, from_state, to_state FROM idem_fire('fk_chosen', 1, 'go', key => 'chosen1');
+SELECT outcome, from_state, to_state FROM idem_fire('fk_chosen', 2, 'go', key => 'chosen2');
+SELECT outcome, from_state, to_state FROM idem_try_fire('fk_chosen', 2, 'go');
+SELECT id, outcome, from_state, to_state FROM idem_fire_many('fk_chosen', ARRAY[3, 4], 'go', key => 'chosen3');
+SELECT id, outcome, from_state, to_state FROM idem_fire_many('fk_chosen', ARRAY[3, 4], 'go', key => 'chosen3');
+SELECT id, outcome, from_state, to_state FROM idem_fire_many('fk_chosen', ARRAY[5, 6], 'go', key => 'chosen5');
+UPDATE fk_chosen SET n = 0;
+SELECT outcome, from_state, to_state FROM idem_fire('fk_chosen', 2, 'go', key => 'chosen2');
+SELECT id, s FROM fk_chosen ORDER BY id;
+
+DROP TABLE fk_chosen;
+DROP FUNCTION fk_choose;
 DROP TABLE fk_g;
 DROP FUNCTION fk_write;
 DROP TYPE fk_pair;
 ALTER TABLE idem.history DISABLE TRIGGER protected_row;
-DELETE FROM idem.history WHERE machine = 'fk';
+DELETE FROM idem.history WHERE machine IN ('fk', 'fk2');
 ALTER TABLE idem.history ENABLE TRIGGER protected_row;
 DELETE FROM idem.key WHERE scope = 'idem.fire';
-DELETE FROM idem.machine WHERE name = 'fk';
+DELETE FROM idem.machine WHERE name IN ('fk', 'fk2');
