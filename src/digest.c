@@ -87,3 +87,15 @@ idem_secret(void)
 	is_made = true;
 	return secret;
 }
+
+/*
+ * The same for a hash that takes a number.
+ */
+uint64
+idem_secret_seed(void)
+{
+	uint64		seed;
+
+	memcpy(&seed, idem_secret(), sizeof(seed));
+	return seed;
+}

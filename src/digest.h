@@ -12,5 +12,6 @@
 
 extern void idem_digest(const char *data, int len, uint8 *digest);
 extern const char *idem_secret(void);
+extern uint64 idem_secret_seed(void);
 
 #endif							/* IDEM_DIGEST_H */

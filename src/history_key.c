@@ -122,12 +122,7 @@ idem_history_name(const IdemTarget *key, const IdemTarget *whole_key,
 {
 	row->whole_key = row->row_key = idem_target_print(whole_key, values);
 	if (!history_integer(whole_key, values, &row->whole_hash))
-	{
-		uint64		seed;
-
-		memcpy(&seed, idem_secret(), sizeof(seed));
-		row->whole_hash = history_hash(row->whole_key, seed);
-	}
+		row->whole_hash = history_hash(row->whole_key, idem_secret_seed());
 	if (key != whole_key)
 	{
 		for (int i = 0, n = 0; n < key->nkeys; i++)

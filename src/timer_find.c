@@ -43,6 +43,7 @@
 #include "utils/snapmgr.h"
 
 #include "catalog.h"
+#include "digest.h"
 #include "own.h"
 #include "timer.h"
 
@@ -195,7 +196,7 @@ uint64
 idem_timers_hash_key(Datum key)
 {
 	return DatumGetUInt64(DirectFunctionCall2(jsonb_hash_extended, key,
-											  Int64GetDatum(0)));
+											  UInt64GetDatum(idem_secret_seed())));
 }
 
 /*
