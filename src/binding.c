@@ -213,6 +213,16 @@ table_parent(Oid relid)
 }
 
 /*
+ * The table in which a key is one row's, and by which a ticker finds the row: the
+ * one that was attached, with its partitions; children's rows only by themselves.
+ */
+Oid
+idem_binding_table(const IdemBinding *binding)
+{
+	return binding->child ? binding->table->relid : binding->root;
+}
+
+/*
  * The topmost of the table's ancestors that has the binding.
  */
 static Oid

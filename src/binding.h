@@ -86,6 +86,7 @@ typedef struct IdemTable
 /* binding.c */
 extern void idem_binding_init(void);
 extern bool idem_binding_is_child(const char *options_text);
+extern Oid	idem_binding_table(const IdemBinding *binding);
 extern IdemTable *idem_table_get(Relation rel, MemoryContext holder);
 extern IdemTable *idem_table_require(Relation rel, MemoryContext holder);
 extern IdemBinding *idem_table_binding(IdemTable *table, const char *tag);

@@ -25,6 +25,7 @@
 #include "postgres.h"
 
 #include "access/relation.h"
+#include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "fmgr.h"
@@ -87,7 +88,12 @@ each_row_spare(ResultRelInfo *result)
 		return;
 	for (int i = 0; i < triggers->numtriggers; i++)
 	{
-		if (triggers->triggers[i].tgnargs == IDEM_NARGS)
+		const Trigger *trigger = &triggers->triggers[i];
+
+		if (TRIGGER_TYPE_MATCHES(trigger->tgtype, TRIGGER_TYPE_ROW,
+								 TRIGGER_TYPE_AFTER, TRIGGER_TYPE_UPDATE) &&
+			trigger->tgnargs == IDEM_NARGS &&
+			idem_trigger_fires_now(trigger->tgenabled))
 		{
 			MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
 														  "idem_each_row",

@@ -221,16 +221,6 @@ idem_timer_next(const IdemMachine *machine, int state, const char *event,
 }
 
 /*
- * The table by which a ticker finds the rows of a binding: the one that was
- * attached, with its partitions; children's rows only by themselves.
- */
-static Oid
-timers_table(const IdemBinding *binding)
-{
-	return binding->child ? binding->table->relid : binding->root;
-}
-
-/*
  * The column by which a row's history is looked for: none where the history of a key
  * may be that of several rows.  A parent and its children may each have a row of
  * that key, and their history is under one name.
@@ -257,7 +247,7 @@ idem_timers_open(const IdemBinding *binding)
 
 	/* no ticker sees another session's temporary tables */
 	if (!machine->timed ||
-		get_rel_persistence(timers_table(binding)) == RELPERSISTENCE_TEMP)
+		get_rel_persistence(idem_binding_table(binding)) == RELPERSISTENCE_TEMP)
 		return NULL;
 	timers = palloc0(sizeof(IdemTimers));
 	timers->binding = binding;
@@ -388,7 +378,7 @@ idem_timers_run(IdemOwnStatement * statement, const Datum *values)
 static IdemTimersFound *
 timers_find(IdemTimers *timers)
 {
-	return idem_timers_find(timers_table(timers->binding),
+	return idem_timers_find(idem_binding_table(timers->binding),
 							timers->binding->tag, timers->left_hashes->dvalues,
 							timers->left_keys->dvalues,
 							timers->left_keys->nelems);
@@ -438,7 +428,7 @@ timers_insert(IdemTimers *timers, Oid relid)
 void
 idem_timers_close(IdemTimers *timers)
 {
-	Oid			relid = timers_table(timers->binding);
+	Oid			relid = idem_binding_table(timers->binding);
 
 	if (timers->left_keys == NULL && timers->keys == NULL)
 		return;
@@ -473,7 +463,7 @@ idem_timers_since(const IdemBinding *binding, const IdemHistoryRow *left,
 											strlen(label))) == NIL)
 		return 0;
 	SPI_connect();
-	idem_timers_name_table(args, timers_table(binding), binding->tag);
+	idem_timers_name_table(args, idem_binding_table(binding), binding->tag);
 	args[3] = CStringGetTextDatum(timers->machine->name);
 	args[4] = Int64GetDatum(left->row_hash);
 	args[5] = JsonbPGetDatum(left->whole_key);

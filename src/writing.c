@@ -65,7 +65,7 @@ typedef struct Taker
 /* a row version that a statement inside of the one that wrote it replaces */
 typedef struct VersionKey
 {
-	Oid			root;
+	Oid			table;
 	uint32		tag;			/* hash of the binding's */
 	int64		hash;			/* of the row's primary key */
 	CommandId	command;		/* that wrote it; InvalidCommandId: for those
@@ -97,7 +97,7 @@ version_hash_key(VersionKey key)
 static inline bool
 version_same_key(VersionKey a, VersionKey b)
 {
-	return a.hash == b.hash && a.command == b.command && a.root == b.root &&
+	return a.hash == b.hash && a.command == b.command && a.table == b.table &&
 		a.tag == b.tag;
 }
 
@@ -363,7 +363,7 @@ version_key(const IdemBinding *binding, CommandId command, int64 hash)
 	VersionKey	key;
 
 	memset(&key, 0, sizeof(key));
-	key.root = binding->root;
+	key.table = idem_binding_table(binding);
 	key.tag = writing_hash(binding->tag);
 	key.hash = hash;
 	key.command = command;

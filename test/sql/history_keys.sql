@@ -198,6 +198,24 @@ UPDATE hk_crafted SET s = 'b';
 SELECT row_key, string_agg(to_state, ' ' ORDER BY seq) FROM idem.history WHERE table_name = 'hk_crafted' GROUP BY row_key ORDER BY row_key;
 SELECT row_key, state FROM idem.timer WHERE table_name = 'hk_crafted' ORDER BY row_key;
 
+-- a parent's row and its child's that have one key are two, each with its timer
+CREATE TABLE hk_up (id int PRIMARY KEY, s text NOT NULL DEFAULT 'a', fast bool NOT NULL DEFAULT false);
+CREATE TABLE hk_down (PRIMARY KEY (id)) INHERITS (hk_up);
+SELECT idem_attach('hk', 'hk_up', 's', history => true);
+CREATE FUNCTION hk_on_up() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE ONLY hk_up SET s = 'c' WHERE id = new.id;
+	RETURN NULL;
+END$$;
+CREATE TRIGGER on_up AFTER UPDATE ON hk_up FOR EACH ROW WHEN (new.s = 'b' AND new.fast) EXECUTE FUNCTION hk_on_up();
+INSERT INTO hk_up VALUES (1, 'a', true), (2, 'a', false);
+INSERT INTO hk_down VALUES (1, 'a', false), (3, 'a', false);
+UPDATE hk_up SET s = 'b';
+SELECT tableoid::regclass AS t, id, s FROM hk_up ORDER BY t, id;
+SELECT table_name, row_key, state FROM idem.timer WHERE table_name IN ('hk_up', 'hk_down') ORDER BY table_name, row_key;
+
+DROP TABLE hk_down, hk_up;
+DROP FUNCTION hk_on_up;
 DROP TABLE hk_crafted, hk_moved, hk_inner, hk_parent, hk_t, hk_r, hk_p, hk_act, hk_made;
 DROP FUNCTION hk_go_on, hk_rows, hk_run, hk_before, hk_nothing, hk_away, hk_take, hk_once_more, hk_begin_inner, hk_move_on;
 DROP PROCEDURE hk_make;

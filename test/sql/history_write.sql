@@ -355,10 +355,22 @@ UPDATE hw_after SET s = 'b', n = 3 - n WHERE id = 1 OR n = 2;
 SELECT row_key, from_state, to_state FROM hw_row WHERE table_name = 'hw_after' ORDER BY seq;
 SELECT id, s, n FROM hw_after ORDER BY id;
 
+-- a trigger of the guard's that is made by hand, and does not fire, disturbs nobody
+CREATE TABLE hw_hand (id int PRIMARY KEY, s text NOT NULL DEFAULT 'a', n int);
+CREATE FUNCTION hw_quiet() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE TRIGGER other AFTER UPDATE ON hw_hand FOR EACH ROW EXECUTE FUNCTION hw_quiet();
+CREATE TRIGGER bad BEFORE UPDATE ON hw_hand FOR EACH ROW WHEN (NEW.s IS NOT NULL OR true) EXECUTE FUNCTION idem_guard('hw', 'nonsense', 'bad', 'hw_hand');
+INSERT INTO hw_hand VALUES (1);
+UPDATE hw_hand SET n = 1;
+UPDATE hw_hand SET n = 2 WHERE false;
+ALTER TABLE hw_hand DISABLE TRIGGER bad;
+UPDATE hw_hand SET n = 3;
+SELECT n FROM hw_hand;
+
 DROP VIEW hw_row;
-DROP TABLE hw_after, hw_t, hw_2, hw_4, hw_8, hw_generated, hw_a, hw_z, hw_i, hw_long, hw_renamed, hw_two, hw_in, hw_on;
+DROP TABLE hw_hand, hw_after, hw_t, hw_2, hw_4, hw_8, hw_generated, hw_a, hw_z, hw_i, hw_long, hw_renamed, hw_two, hw_in, hw_on;
 DROP DOMAIN hw_big;
-DROP FUNCTION hw_other, hw_make, hw_skip, hw_on;
+DROP FUNCTION hw_quiet, hw_other, hw_make, hw_skip, hw_on;
 DROP ROLE regress_idem_hw;
 ALTER TABLE idem.history DISABLE TRIGGER protected_row;
 DELETE FROM idem.history WHERE machine IN ('hw', 'hwl', 'hwr');
