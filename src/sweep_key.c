@@ -158,36 +158,47 @@ key_sweep_heap(KeySweep *keys)
 /* empty where they are NULL, which no key is */
 #define SCOPE_AND_KEY \
 	"SELECT COALESCE(scope::pg_catalog.text, ''), " \
-	"COALESCE(key::pg_catalog.text, '') FROM "
+	"COALESCE(key::pg_catalog.text, '')"
 
 #define SESSION_WITHOUT_END \
 	" state OPERATOR(pg_catalog.=) 'in_progress'" \
 	" AND hold OPERATOR(pg_catalog.=) 'session' AND expires_at IS NULL"
 
 static struct IdemOwnStatement cutoff_statement = {
-	"SELECT expires_at::pg_catalog.timestamptz FROM idem.key WHERE " EXPIRED
-	" ORDER BY expires_at LIMIT 1 OFFSET $2",
+	SCOPE_AND_KEY ", expires_at::pg_catalog.timestamptz"
+	" FROM idem.key WHERE " EXPIRED
+	" ORDER BY expires_at, scope, key LIMIT 1 OFFSET $2",
 	IDEM_OWN_WRITE, 2, {TIMESTAMPTZOID, INT8OID}, NULL
 };
 
 static struct IdemOwnStatement delete_statement = {
-	"DELETE FROM idem.key WHERE expires_at OPERATOR(pg_catalog.<) $1",
+	"DELETE FROM idem.key WHERE " EXPIRED,
 	IDEM_OWN_WRITE, 1, {TIMESTAMPTZOID}, NULL
 };
 
+/* not as a comparison of rows, which no foreign server is asked for */
+static struct IdemOwnStatement delete_before_statement = {
+	"DELETE FROM idem.key WHERE " EXPIRED
+	" AND (expires_at OPERATOR(pg_catalog.<) $1"
+	" OR scope OPERATOR(pg_catalog.<) $2"
+	" OR (scope OPERATOR(pg_catalog.=) $2"
+	" AND key OPERATOR(pg_catalog.<) $3))",
+	IDEM_OWN_WRITE, 3, {TIMESTAMPTZOID, TEXTOID, TEXTOID}, NULL
+};
+
 static struct IdemOwnStatement expired_statement = {
-	SCOPE_AND_KEY "idem.key WHERE " EXPIRED
+	SCOPE_AND_KEY " FROM idem.key WHERE " EXPIRED
 	" ORDER BY pg_catalog.random() LIMIT $2",
 	IDEM_OWN_WRITE, 2, {TIMESTAMPTZOID, INT8OID}, NULL
 };
 
 static struct IdemOwnStatement sessions_statement = {
-	SCOPE_AND_KEY "idem.key WHERE" SESSION_WITHOUT_END,
+	SCOPE_AND_KEY " FROM idem.key WHERE" SESSION_WITHOUT_END,
 	IDEM_OWN_WRITE, 0, {InvalidOid}, NULL
 };
 
 static struct IdemOwnStatement sessions_there_statement = {
-	SCOPE_AND_KEY "ONLY idem.key WHERE ctid OPERATOR(pg_catalog.>=) $1"
+	SCOPE_AND_KEY " FROM ONLY idem.key WHERE ctid OPERATOR(pg_catalog.>=) $1"
 	" AND ctid OPERATOR(pg_catalog.<) $2 AND" SESSION_WITHOUT_END,
 	IDEM_OWN_BY_INDEX, 2, {TIDOID, TIDOID}, NULL
 };
@@ -202,7 +213,8 @@ typedef struct KeyDelete
 } KeyDelete;
 
 /*
- * Deletes all that expired before the row that would be one too many.
+ * Deletes all that comes before the row that would be one too many, by when they
+ * expired and then by their keys.  Without max_rows there is none: that is an int.
  */
 static void
 key_delete_expired(void *arg)
@@ -213,19 +225,28 @@ key_delete_expired(void *arg)
 		TimestampTzGetDatum(batch->sweep->now),
 		Int64GetDatum(batch->most)
 	};
+	Datum		cutoff[3];
+	bool		bounded;
 	bool		isnull;
 
 	SPI_connect();
-	if (batch->most < PG_INT64_MAX)
+	bounded = batch->most <= PG_INT32_MAX &&
+		idem_own_run(&cutoff_statement, IDEM_REL_KEY, values) > 0;
+	if (bounded)
 	{
-		(void) idem_own_run(&cutoff_statement, IDEM_REL_KEY, values);
-		if (SPI_processed > 0)
-			values[0] = SPI_getbinval(SPI_tuptable->vals[0],
-									  SPI_tuptable->tupdesc, 1, &isnull);
+		HeapTuple	row = SPI_tuptable->vals[0];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+
+		cutoff[0] = SPI_getbinval(row, desc, 3, &isnull);
+		cutoff[1] = SPI_getbinval(row, desc, 1, &isnull);
+		cutoff[2] = SPI_getbinval(row, desc, 2, &isnull);
 	}
 	/* it looks for its rows as long as that took */
 	batch->began = GetCurrentTimestamp() + (GetCurrentTimestamp() - began);
-	(void) idem_own_run(&delete_statement, IDEM_REL_KEY, values);
+	if (bounded)
+		(void) idem_own_run(&delete_before_statement, IDEM_REL_KEY, cutoff);
+	else
+		(void) idem_own_run(&delete_statement, IDEM_REL_KEY, values);
 	batch->sweep->removed += SPI_processed;
 	SPI_finish();
 }
@@ -315,8 +336,7 @@ key_delete_batches(IdemSweep *sweep)
 
 /*
  * In one statement where nothing stands in its way and no budget ends, else in
- * some; then what they left: rows that expired at the very same time, or that are
- * locked or raise an error.
+ * some; then what they left: rows that are locked or raise an error.
  */
 static void
 key_sweep_sql(KeySweep *keys)

@@ -258,6 +258,23 @@ EOT
 $node->safe_psql($part, 'SELECT idem_sweep(100000)') foreach 1 .. 3;
 is($node->safe_psql($part, q{SELECT count(*) FROM idem.key WHERE key LIKE 'x%'}),
 	'0', 'partitioned: swept');
+# ... by few statements, also where all expired at the same time
+foreach my $bounds (q{NULL, '1 h'}, '10000')
+{
+	is($node->safe_psql($part, <<"EOT"), '3000|t', "partitioned: swept by few statements ($bounds)");
+SET client_min_messages = error;
+SET idem.access = 'auto';
+CREATE SEQUENCE swept;
+CREATE FUNCTION swept() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM nextval(''public.swept''); RETURN NULL; END';
+CREATE TRIGGER swept AFTER DELETE ON idem.key FOR EACH STATEMENT EXECUTE FUNCTION swept();
+DO \$\$ BEGIN PERFORM idem_once_many(ARRAY(SELECT 'x' || i FROM generate_series(1, 3000) AS i)); END \$\$;
+UPDATE idem.key SET expires_at = '2020-01-01' WHERE key LIKE 'x%';
+SELECT removed, (SELECT last_value FROM swept) < 30 FROM idem_sweep($bounds) WHERE kind = 'key';
+DROP TRIGGER swept ON idem.key;
+DROP FUNCTION swept;
+DROP SEQUENCE swept;
+EOT
+}
 is($node->safe_psql($part, q{
 SELECT idem_once_many(ARRAY(SELECT 'x' || i FROM generate_series(1, 3) AS i));
 SELECT outcome FROM idem_claim('held', lease => '1 h');

@@ -137,10 +137,16 @@ foreach my $text (@statements)
 	unlike($text, qr/\bctid\b|\bxmin\b|\btableoid\b/, "no row's place: $name");
 
 	# a sweep's DELETE is by time, over all shards, and locks nothing beforehand
-	ok(routed($text) || $text =~ /^(SELECT|DELETE FROM idem\.key WHERE expires_at OPERATOR\(pg_catalog\.<\) \$1$)/,
+	ok(routed($text) || $text =~ /^(SELECT|DELETE FROM idem\.key WHERE expires_at OPERATOR\(pg_catalog\.<=\) \$1( AND|$))/,
 		"writes rows of one key only: $name");
 	unlike($text, qr/\bON CONFLICT\b(?! DO NOTHING)/, "no DO UPDATE: $name");
 }
+
+# Without bounds a sweep looks for none.
+unlike(($node->psql('app', "${load}SELECT idem_sweep(NULL)"))[2], qr/ORDER BY expires_at/,
+	'a sweep without max_rows asks for no cutoff');
+like(($node->psql('app', "${load}SELECT idem_sweep(10)"))[2], qr/ORDER BY expires_at/,
+	'and one with it does');
 
 # The same on the plain table by SQL: an engine may take it over at any time.  But for
 # sweeps, which look for one first.
