@@ -8,12 +8,15 @@
  */
 #include "postgres.h"
 
+#include <ctype.h>
+
 #include "access/genam.h"
 #include "access/relation.h"
 #include "access/table.h"
 #include "catalog/objectaddress.h"
 #include "catalog/partition.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_proc.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
@@ -24,6 +27,7 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 #include "binding.h"
 #include "catalog.h"
@@ -181,10 +185,83 @@ version_last_trigger(Relation rel, Oid schema, const char *name)
 }
 
 /*
+ * Whether a character may stand in the midst of a word.
+ */
+static bool
+version_is_of_word(char c)
+{
+	return isalnum((unsigned char) c) || c == '_' || c == '$' ||
+		IS_HIGHBIT_SET(c);
+}
+
+/*
+ * Whether a text has the name as a word, in any case.
+ */
+static bool
+version_names_it(const char *source, const char *name)
+{
+	int			length = strlen(name);
+
+	for (const char *at = source; *at != '\0'; at++)
+	{
+		if (pg_strncasecmp(at, name, length) == 0 &&
+			!version_is_of_word(at[length]) &&
+			(at == source || !version_is_of_word(at[-1])))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Warns of triggers that fire before the version is checked and may set it: what
+ * the writer sent is gone then, and what they set passes.  Whether they do is not
+ * known; that the source of the function, or the trigger's arguments, name the
+ * column is.
+ */
+static void
+version_warn_of_setters(Relation rel, Oid schema, const char *column)
+{
+	TriggerDesc *desc = CopyTriggerDesc(rel->trigdesc);
+
+	for (int i = 0; desc != NULL && i < desc->numtriggers; i++)
+	{
+		const Trigger *trigger = &desc->triggers[i];
+		HeapTuple	function;
+		Datum		source;
+		bool		isnull;
+		bool		named;
+
+		if (!TRIGGER_FOR_BEFORE(trigger->tgtype) ||
+			!TRIGGER_FOR_ROW(trigger->tgtype) ||
+			!TRIGGER_FOR_UPDATE(trigger->tgtype) ||
+			trigger->tgisclone || trigger->tgenabled == TRIGGER_DISABLED ||
+			idem_rowversion_is_harmless(trigger->tgfoid, schema))
+			continue;
+		function = SearchSysCache1(PROCOID, ObjectIdGetDatum(trigger->tgfoid));
+		if (!HeapTupleIsValid(function))
+			continue;
+		source = SysCacheGetAttr(PROCOID, function, Anum_pg_proc_prosrc, &isnull);
+		named = !isnull && version_names_it(TextDatumGetCString(source), column);
+		ReleaseSysCache(function);
+		for (int n = 0; n < trigger->tgnargs; n++)
+			named = named || pg_strcasecmp(trigger->tgargs[n], column) == 0;
+		if (named)
+			ereport(WARNING,
+					(errmsg("trigger \"%s\" of table \"%s\" may set column \"%s\" before it is checked",
+							trigger->tgname, RelationGetRelationName(rel),
+							column),
+					 errdetail("Its function %s() names the column. If it sets it, the version that an UPDATE gives is lost, and no plain UPDATE is checked.",
+							   get_func_name(trigger->tgfoid)),
+					 errhint("Drop the trigger in this transaction, unless it only reads the column."),
+					 errtable(rel)));
+	}
+}
+
+/*
  * A name that sorts behind all of them.
  */
 static const char *
-version_choose_name(Relation rel, Oid schema)
+version_choose_name(Relation rel, Oid schema, const char *column)
 {
 	const char *last = TRIGGER_NAME;
 	List	   *relids = find_all_inheritors(RelationGetRelid(rel),
@@ -206,6 +283,7 @@ version_choose_name(Relation rel, Oid schema)
 			continue;
 		member = table_open(lfirst_oid(lc), NoLock);
 		last = version_last_trigger(member, schema, last);
+		version_warn_of_setters(member, schema, column);
 		table_close(member, NoLock);
 	}
 	if (strcmp(last, TRIGGER_NAME) == 0)
@@ -324,7 +402,8 @@ idem_attach_version(PG_FUNCTION_ARGS)
 							"Call idem_attach_version()");
 	initStringInfo(&statement);
 	appendStringInfo(&statement, "CREATE TRIGGER %s BEFORE UPDATE ON %s FOR EACH ROW",
-					 quote_identifier(version_choose_name(rel, schema)),
+					 quote_identifier(version_choose_name(rel, schema,
+														  NameStr(*PG_GETARG_NAME(1)))),
 					 version_qualified_name(rel));
 	version_add_when(&statement, rel, column, ignore);
 	appendStringInfo(&statement, " EXECUTE FUNCTION %s.idem_rowversion('%s'%s%s)",

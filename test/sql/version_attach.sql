@@ -135,6 +135,38 @@ CREATE TRIGGER "~zz34567890123456789012345678901234567890123456789012345678901" 
 SELECT idem_attach_version('"T 1"', 'v');
 \echo :LAST_ERROR_SQLSTATE
 
+-- triggers that may set it before it is checked are told of
+CREATE TABLE warn (id int, v int NOT NULL DEFAULT 1, "my v" int NOT NULL DEFAULT 1);
+CREATE FUNCTION sets() RETURNS trigger LANGUAGE plpgsql AS
+	'BEGIN NEW.V := coalesce(OLD.v, 0) + 1; RETURN NEW; END';
+CREATE FUNCTION sets_other() RETURNS trigger LANGUAGE plpgsql AS
+	'BEGIN PERFORM NEW."my v" AS vv, $v$1$v$ AS v_; RETURN NEW; END';
+CREATE FUNCTION sets_given() RETURNS trigger LANGUAGE plpgsql AS
+	'BEGIN RETURN jsonb_populate_record(NEW, jsonb_build_object(TG_ARGV[1], 1)); END';
+CREATE TRIGGER a_sets BEFORE INSERT OR UPDATE ON warn FOR EACH ROW EXECUTE FUNCTION sets();
+CREATE TRIGGER b_other BEFORE UPDATE ON warn FOR EACH ROW EXECUTE FUNCTION sets_other('vv');
+CREATE TRIGGER c_given BEFORE UPDATE OF id ON warn FOR EACH ROW EXECUTE FUNCTION sets_given('id', 'V');
+CREATE TRIGGER d_after AFTER UPDATE ON warn FOR EACH ROW EXECUTE FUNCTION sets();
+CREATE TRIGGER e_insert BEFORE INSERT ON warn FOR EACH ROW EXECUTE FUNCTION sets();
+CREATE TRIGGER f_statement BEFORE UPDATE ON warn FOR EACH STATEMENT EXECUTE FUNCTION sets();
+CREATE TRIGGER g_disabled BEFORE UPDATE ON warn FOR EACH ROW EXECUTE FUNCTION sets();
+ALTER TABLE warn DISABLE TRIGGER g_disabled;
+\set VERBOSITY default
+SELECT idem_attach_version('warn', 'v');
+INSERT INTO warn VALUES (1);
+UPDATE warn SET v = 1 RETURNING v;
+SELECT idem_detach_version('warn');
+SELECT idem_attach_version('warn', 'my v');
+\set VERBOSITY terse
+DROP TABLE warn;
+CREATE TABLE warn (id int, v int NOT NULL DEFAULT 1) PARTITION BY LIST (id);
+CREATE TABLE warn_1 PARTITION OF warn FOR VALUES IN (1);
+CREATE TRIGGER a_sets BEFORE UPDATE ON warn FOR EACH ROW EXECUTE FUNCTION sets();
+CREATE TRIGGER b_sets BEFORE UPDATE ON warn_1 FOR EACH ROW EXECUTE FUNCTION sets();
+SELECT idem_attach_version('warn', 'v');
+DROP TABLE warn;
+DROP FUNCTION sets(), sets_other(), sets_given();
+
 -- a trigger that was not made by idem_attach_version
 CREATE TABLE hand (id int, v int NOT NULL, w text);
 INSERT INTO hand VALUES (1, 1);
