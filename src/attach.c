@@ -47,7 +47,7 @@
 #include "compat.h"
 #include "errors.h"
 #include "guc.h"
-#include "judge.h"
+#include "machine.h"
 #include "own.h"
 #include "timer.h"
 
@@ -200,7 +200,7 @@ attach_check_guards(Relation rel, const IdemMachine *machine)
 
 	if (as_owner)
 		idem_catalog_become_user(owner, RelationGetNamespace(rel), &saved);
-	idem_judge_check_guards(rel, machine);
+	idem_guard_check_table(rel, machine);
 	if (as_owner)
 		idem_catalog_restore(&saved);
 }
@@ -238,6 +238,8 @@ attach_check_tables(Attachment *attachment, const IdemMachine *machine)
 			if (attachment->history)
 				idem_attachable_history(rel);
 		}
+		if (RelationGetRelid(rel) == attachment->relid)
+			idem_attachable_values(rel, attnum, machine);
 		relation_close(rel, NoLock);
 	}
 }

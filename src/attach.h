@@ -15,6 +15,8 @@
 /* attachable.c */
 extern void idem_attachable_table(Relation rel, bool is_root);
 extern AttrNumber idem_attachable_column(Relation rel, const char *name);
+extern void idem_attachable_values(Relation rel, AttrNumber attnum,
+								   const IdemMachine *machine);
 extern void idem_attachable_history(Relation rel);
 extern void idem_attachable_rows(Oid relid, const char *column,
 								 const IdemMachine *machine);

@@ -11,6 +11,7 @@
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_class.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -91,6 +92,58 @@ idem_attachable_column(Relation rel, const char *name)
 				 errhint("State columns are of type text, varchar, char, smallint, integer, bigint, an enum, or a domain over one of these."),
 				 errtablecol(rel, attnum)));
 	return attnum;
+}
+
+/*
+ * Warns of states that the column has no value for: the events that lead there
+ * fail, or no row begins.
+ */
+void
+idem_attachable_values(Relation rel, AttrNumber attnum,
+					   const IdemMachine *machine)
+{
+	Form_pg_attribute column = TupleDescAttr(RelationGetDescr(rel), attnum - 1);
+	IdemBinding binding = {0};
+	StringInfoData names;
+	int			missing = 0;
+	bool		any_initial = false;
+	bool		holds_initial = false;
+
+	binding.kind = idem_state_kind(column->atttypid, column->atttypmod,
+								   &binding.base_type, &binding.typmod);
+	initStringInfo(&names);
+	for (int i = 0; i < machine->nstates; i++)
+	{
+		const IdemMachineState *state = &machine->states[i];
+		bool		holds;
+
+		CHECK_FOR_INTERRUPTS();
+		holds = idem_binding_holds(&binding, state->name);
+		any_initial = any_initial || state->initial;
+		holds_initial = holds_initial || (state->initial && holds);
+		if (!holds && ++missing <= MAX_REPORTED)
+			appendStringInfo(&names, "%s\"%s\"", missing > 1 ? ", " : "",
+							 state->name);
+	}
+	if (missing == 0)
+		return;
+	if (missing > MAX_REPORTED)
+		appendStringInfo(&names, " and %d more", missing - MAX_REPORTED);
+	ereport(WARNING,
+			(errmsg("column \"%s\" of table \"%s\" cannot hold every state of machine \"%s\"",
+					NameStr(column->attname), RelationGetRelationName(rel),
+					machine->name),
+			 any_initial && !holds_initial ?
+			 errdetail("Type %s has no value for: %s. The initial states are among these: no row can be inserted.",
+					   format_type_with_typemod(column->atttypid,
+												column->atttypmod),
+					   names.data) :
+			 errdetail("Type %s has no value for: %s. Steps that lead there fail.",
+					   format_type_with_typemod(column->atttypid,
+												column->atttypmod),
+					   names.data),
+			 errhint("Name states as the column has them, or give it a type or labels for these."),
+			 errtablecol(rel, attnum)));
 }
 
 void

@@ -162,6 +162,8 @@ idem_binding_holds(const IdemBinding *binding, const char *label)
 {
 	HoldsWork	work = {binding, label, false};
 
+	if (binding->kind == IDEM_STATE_TEXT && binding->typmod < 0)
+		return true;
 	(void) idem_try(binding_try_value, &work, idem_try_tolerates);
 	return work.holds;
 }

@@ -61,7 +61,7 @@ idem_bound_name(Oid relid)
 
 	if (name == NULL)
 		return psprintf("%u", relid);
-	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
+	return quote_qualified_identifier(get_namespace_name_or_temp(get_rel_namespace(relid)),
 									  name);
 }
 
@@ -72,7 +72,8 @@ List *
 idem_bound_tables(const char *machine)
 {
 	static struct IdemOwnStatement statement = {
-		"SELECT table_name::pg_catalog.oid, column_name FROM idem.binding"
+		"SELECT table_name::pg_catalog.oid, column_name,"
+		" pg_catalog.jsonb_exists(options, 'history') FROM idem.binding"
 		" WHERE machine OPERATOR(pg_catalog.=) $1 ORDER BY 1, 2",
 		IDEM_OWN_READ, 1, {TEXTOID}, NULL
 	};
@@ -92,6 +93,7 @@ idem_bound_tables(const char *machine)
 
 		bound->relid = DatumGetObjectId(idem_own_value(tuple, desc, 1, OIDOID, NULL));
 		bound->column = *DatumGetName(idem_own_value(tuple, desc, 2, NAMEOID, NULL));
+		bound->history = DatumGetBool(idem_own_value(tuple, desc, 3, BOOLOID, NULL));
 		tables = lappend(tables, bound);
 		MemoryContextSwitchTo(spi);
 	}

@@ -361,7 +361,7 @@ read_moved(Jsonb *moved, const IdemDefinition *old, const IdemDefinition *new,
 			moved_error("It must be an object of old states and the new ones that their rows move to.");
 		target = pnstrdup(value.val.string.val, value.val.string.len);
 		if (idem_definition_state(new, key) != NULL)
-			moved_error(psprintf("State \"%s\" stays.", key));
+			moved_error(psprintf("State \"%s\" stays, and its rows with it.", key));
 		if (idem_definition_state(new, target) == NULL)
 			moved_error(psprintf("The definition has no state \"%s\" to move to.",
 								 target));

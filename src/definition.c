@@ -179,6 +179,12 @@ resolve_note(IdemSketch *sketch, const IdemSketchNote *note)
 	if (strcmp(note->name, IDEM_EDGE_STATE) == 0)
 		return;
 	state = resolve(sketch, note->name);
+	if (strcmp(state->name, IDEM_ANY_STATE) != 0 &&
+		!idem_sketch_name(sketch, note->name)->drawn)
+		idem_place_error(&sketch->place,
+						 "a note of a state that another line names", note->name,
+						 psprintf("A state that no arrow names is declared by: state %s",
+								  note->name));
 	for (char *item = strtok_r(pstrdup(note->text), ",\n", &save);
 		 item != NULL; item = strtok_r(NULL, ",\n", &save))
 	{

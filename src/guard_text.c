@@ -199,6 +199,12 @@ idem_guard_check(const char *guard, const char *event)
 	}
 	PG_END_TRY();
 
+	if (guard[strspn(guard, " \t\r\n\f\v")] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_MISUSE),
+				 errmsg("guard of event \"%s\" is empty", event),
+				 errhint("Leave out the brackets where there is no guard."),
+				 errhidestmt(true)));
 	if (!guard_is_expression(parsed))
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_MISUSE),
@@ -379,6 +385,28 @@ idem_guard_readers(const char *machine)
 }
 
 /*
+ * Says that a rule's guard does not fit a table; "certain" is for whom.  The hint
+ * is for an error that has none.
+ */
+static void
+guard_report(Oid relid, const IdemTransitionDef *rule, const ErrorData *error,
+			 bool certain, const char *hint)
+{
+	ereport(certain ? ERROR : WARNING,
+			(errcode(certain ? ERRCODE_IDEM_MISUSE : ERRCODE_WARNING),
+			 certain ?
+			 errmsg("guard of event \"%s\" does not fit table %s",
+					rule->event, idem_bound_name(relid)) :
+			 errmsg("guard of event \"%s\" could not be checked against table %s",
+					rule->event, idem_bound_name(relid)),
+			 errdetail("In \"%s\": %s.", rule->guard, error->message),
+			 error->hint != NULL ? errhint("%s", error->hint) :
+			 certain ? errhint("%s", hint) : 0,
+			 idem_errcolumn(relid, NULL),
+			 errhidestmt(true)));
+}
+
+/*
  * Refuses a rule whose guard does not fit a table that the machine is attached
  * to.
  */
@@ -393,21 +421,60 @@ idem_guard_check_tables(const char *machine, const IdemTransitionDef *rule)
 		bool		certain;
 		ErrorData  *error = idem_guard_misfit(relid, machine, rule, &certain);
 
-		if (error == NULL)
-			continue;
-		ereport(certain ? ERROR : WARNING,
-				(errcode(certain ? ERRCODE_IDEM_MISUSE : ERRCODE_WARNING),
-				 certain ?
-				 errmsg("guard of event \"%s\" does not fit table %s",
-						rule->event, idem_bound_name(relid)) :
-				 errmsg("guard of event \"%s\" could not be checked against table %s",
-						rule->event, idem_bound_name(relid)),
-				 errdetail("In \"%s\": %s.", rule->guard, error->message),
-				 error->hint != NULL ? errhint("%s", error->hint) :
-				 certain ?
-				 errhint("Machine \"%s\" is attached to the table: each step that asks the guard would fail.",
-						 machine) : 0,
-				 idem_errcolumn(relid, NULL),
-				 errhidestmt(true)));
+		if (error != NULL)
+			guard_report(relid, rule, error, certain,
+						 psprintf("Machine \"%s\" is attached to the table: each step that asks the guard would fail.",
+								  machine));
+	}
+}
+
+/*
+ * Refuses a rule whose guard does not fit a table that is to be attached.  It is
+ * read as who runs this, who is told what he may not do.
+ */
+static void
+guard_check_table(Relation rel, const char *machine,
+				  const IdemTransitionDef *rule)
+{
+	MemoryContext caller = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		idem_judge_check_guard(rel, machine, rule);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		if (!error_is_of_text(error) ||
+			error->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE)
+			PG_RE_THROW();
+		FlushErrorState();
+		guard_report(RelationGetRelid(rel), rule, error, true,
+					 "Change the table first, or the guard with idem_define().");
+	}
+	PG_END_TRY();
+}
+
+/*
+ * The same of all rules of a machine.
+ */
+void
+idem_guard_check_table(Relation rel, const IdemMachine *machine)
+{
+	for (int i = 0; i < machine->nrules; i++)
+	{
+		const IdemRule *compiled = &machine->rules[i];
+		IdemTransitionDef rule = {
+			.event = unconstify(char *, compiled->event),
+			.from = unconstify(char *, compiled->from),
+			.to = unconstify(char *, compiled->to),
+			.guard = unconstify(char *, compiled->guard)
+		};
+
+		if (rule.guard != NULL)
+			guard_check_table(rel, machine->name, &rule);
 	}
 }

@@ -260,33 +260,6 @@ judge_parse(Relation rel, GuardContext *context)
 /*
  * Parses a guard against a relation: the parser's own error if it does not fit.
  */
-static void
-judge_check_guard(Relation rel, const IdemMachine *machine,
-				  const IdemRule *rule)
-{
-	GuardContext context;
-
-	judge_context_begin(&context, machine, rule);
-	(void) judge_parse(rel, &context);
-	judge_context_end(&context);
-}
-
-/*
- * Every guard of a machine.
- */
-void
-idem_judge_check_guards(Relation rel, const IdemMachine *machine)
-{
-	for (int i = 0; i < machine->nrules; i++)
-	{
-		if (machine->rules[i].guard != NULL)
-			judge_check_guard(rel, machine, &machine->rules[i]);
-	}
-}
-
-/*
- * One that is not in a machine yet.
- */
 void
 idem_judge_check_guard(Relation rel, const char *machine,
 					   const IdemTransitionDef *rule)
@@ -296,8 +269,11 @@ idem_judge_check_guard(Relation rel, const char *machine,
 		.event = rule->event,.from = rule->from,.to = rule->to,
 		.guard = rule->guard
 	};
+	GuardContext context;
 
-	judge_check_guard(rel, &of, &compiled);
+	judge_context_begin(&context, &of, &compiled);
+	(void) judge_parse(rel, &context);
+	judge_context_end(&context);
 }
 
 static void

@@ -61,7 +61,6 @@ extern IdemJudgement idem_judge_tuples(IdemJudge *judge, HeapTuple old_tuple,
 									   HeapTuple new_tuple, int from, int to,
 									   const char *event, const IdemRule **rule);
 extern bool idem_judge_role(IdemJudge *judge, const IdemRule *rule);
-extern void idem_judge_check_guards(Relation rel, const IdemMachine *machine);
 extern void idem_judge_check_guard(Relation rel, const char *machine,
 								   const IdemTransitionDef *rule);
 

@@ -12,11 +12,14 @@
 #include "catalog.h"
 #include "definition.h"
 
+struct IdemMachine;
+
 /* a table whose column "column" moves by the machine */
 typedef struct IdemBound
 {
 	Oid			relid;
 	NameData	column;
+	bool		history;		/* is kept of its moves */
 } IdemBound;
 
 /* its rows in one state */
@@ -40,6 +43,8 @@ extern ErrorData *idem_guard_misfit(Oid relid, const char *machine,
 									bool *certain);
 extern Relation idem_guard_open(Oid relid, const char *machine,
 								IdemIdentity *saved);
+extern void idem_guard_check_table(Relation rel,
+								   const struct IdemMachine *machine);
 extern List *idem_guard_readers(const char *machine);
 extern void idem_guard_check_tables(const char *machine,
 									const IdemTransitionDef *rule);

@@ -94,9 +94,20 @@ expect_end(IdemSketch *sketch)
 static void
 refuse_behind_name(IdemSketch *sketch, const char *expected)
 {
-	sketch_error(sketch, expected,
-				 at_text(sketch, "-") || at_text(sketch, "=") ?
-				 "An arrow is written: -->" : blanks_hint);
+	const char *hint = blanks_hint;
+	const char *first = sketch->place.text;
+	const char *before = sketch->at;
+
+	while (before > first && scanner_isspace(before[-1]))
+		before--;
+	if (at_text(sketch, "-->"))
+		hint = "A line has one arrow.";
+	else if (at_text(sketch, "-") || at_text(sketch, "="))
+		hint = "An arrow is written: -->";
+	else if (at_text(sketch, ",") ||
+			 (before > first && before[-1] == ','))
+		hint = "Write a line for each state, or [any].";
+	sketch_error(sketch, expected, hint);
 }
 
 /*
@@ -162,16 +173,17 @@ idem_sketch_name(IdemSketch *sketch, const char *name)
 	{
 		known->state = NULL;
 		known->text = NULL;
+		known->drawn = false;
 		sketch->order = lappend(sketch->order, pstrdup(name));
 	}
 	return known;
 }
 
 /*
- * A name of a state as it stands in the text, or "[*]".
+ * A name of a state as it stands in the text, or "[*]"; "drawn" is but for notes.
  */
 static char *
-read_name(IdemSketch *sketch)
+read_name(IdemSketch *sketch, bool drawn)
 {
 	const char *from;
 	char	   *name;
@@ -198,7 +210,11 @@ read_name(IdemSketch *sketch)
 			sketch->at++;
 	}
 	if (strcmp(name, IDEM_EDGE_STATE) != 0)
-		(void) idem_sketch_name(sketch, name);
+	{
+		IdemSketchName *known = idem_sketch_name(sketch, name);
+
+		known->drawn = known->drawn || drawn;
+	}
 	return name;
 }
 
@@ -212,10 +228,10 @@ read_arrow(IdemSketch *sketch)
 	IdemSketchArrow *arrow = palloc0(sizeof(IdemSketchArrow));
 
 	arrow->line = sketch->place.line;
-	arrow->from = read_name(sketch);
+	arrow->from = read_name(sketch, true);
 	if (accept(sketch, "-->"))
 	{
-		arrow->to = read_name(sketch);
+		arrow->to = read_name(sketch, true);
 		skip_blanks(sketch);
 		arrow->has_label = accept(sketch, ":");
 		if (arrow->has_label)
@@ -263,7 +279,7 @@ read_state(IdemSketch *sketch)
 		if (!accept_word(sketch, "as"))
 			sketch_error(sketch, "\"as\"", blanks_hint);
 	}
-	name = read_name(sketch);
+	name = read_name(sketch, true);
 	skip_blanks(sketch);
 	if (at_text(sketch, "{"))
 		refuse_unknown_kind(sketch, "Composite states");
@@ -302,7 +318,7 @@ read_note(IdemSketch *sketch)
 		sketch_error(sketch, "\"right of\" or \"left of\"", NULL);
 	note = palloc0(sizeof(IdemSketchNote));
 	note->line = sketch->place.line;
-	note->name = read_name(sketch);
+	note->name = read_name(sketch, false);
 	initStringInfo(&text);
 	if (accept(sketch, ":"))
 		appendBinaryStringInfo(&text, sketch->at, sketch->end - sketch->at);

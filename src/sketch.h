@@ -20,6 +20,7 @@ typedef struct IdemSketchName
 	IdemSketchKey key;
 	IdemStateDef *state;		/* NULL until resolved */
 	char	   *text;			/* given by state "text" as name, or NULL */
+	bool		drawn;			/* a line names it that is no note */
 } IdemSketchName;
 
 typedef struct IdemSketchArrow

@@ -61,7 +61,7 @@ SELECT pg_temp.none('history', 'to_state', $$SELECT idem_diagram('altered', coun
 DELETE FROM idem.token WHERE purpose = 'altered';
 SELECT idem_token_issue('altered') AS token \gset
 SELECT pg_temp.after('ALTER TABLE idem.token ALTER purpose DROP NOT NULL; UPDATE idem.token SET purpose = NULL', format('SELECT idem_token_use(%L, %L)', :'token', 'altered'));
-SELECT pg_temp.after('ALTER VIEW idem.binding RENAME TO former; CREATE VIEW idem.binding AS SELECT ''altered''::text AS machine, ''altered''::regclass AS table_name, 1::int8 AS column_name', $$SELECT count(*) FROM idem_lint('altered')$$);
+SELECT pg_temp.after('ALTER VIEW idem.binding RENAME TO former; CREATE VIEW idem.binding AS SELECT ''altered''::text AS machine, ''altered''::regclass AS table_name, 1::int8 AS column_name, ''{}''::jsonb AS options', $$SELECT count(*) FROM idem_lint('altered')$$);
 SELECT pg_temp.after('ALTER TABLE idem.sweep_state DROP CONSTRAINT sweep_state_pkey; ALTER TABLE idem.sweep_state ALTER kind DROP NOT NULL; UPDATE idem.sweep_state SET kind = NULL', 'SELECT count(*) FROM idem_sweep()');
 SELECT pg_temp.after('ALTER TABLE idem.transition DROP guard; ALTER TABLE idem.transition ADD guard text; UPDATE idem.machine SET owner = owner WHERE name = ''altered''', $$INSERT INTO altered VALUES (2, 'a')$$);
 SELECT pg_temp.after('ALTER TABLE idem.transition DROP guard; UPDATE idem.machine SET owner = owner WHERE name = ''altered''', $$INSERT INTO altered VALUES (2, 'a')$$);

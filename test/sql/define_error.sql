@@ -30,6 +30,7 @@ SELECT line || E'\n    ' || pg_temp.try(E'stateDiagram-v2\n[*] --> a\n' || line)
 	'a --> b : go [1 +]', 'a --> b : go [a, b]', 'a --> b : go [a from b]', 'a --> b : go []', 'a --> b : go [$1]', 'a --> b : go by nobody_like_this',
 	'a --> b : go after 1 h by x', 'a --> b : go by x [new.y]', 'a --> b : go [new.y] [old.y]', 'a --> b : after 1 h go',
 	'a --> b : #nonsense;', 'a --> b : "x#0;"', 'a --> b : "x#55296;"', 'a --> b : x#y',
+	'a, b --> c : x', 'a --> b, c', 'a --> b --> c', 'a --> b : [ ] by x', 'note right of aa : frozen', E'note right of aa\nas drawn\nend note', 'note right of a b : frozen',
 	'note above a : frozen', 'note right of a : frozn', 'note right of a : frozen, and more', E'note right of a\nfrozen', 'note right of * : frozen',
 	E'a --> [*]\na --> b', 'stateDiagram-v2',
 	'a --> ' || repeat('x', 129), 'a --> b : ' || repeat('x', 129), 'a --> b : go by ' || repeat('x', 64),
