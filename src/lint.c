@@ -19,6 +19,9 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
+#include "rewrite/rewriteHandler.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -440,6 +443,36 @@ lint_values(Lint *lint, Oid relid, const IdemBinding *binding)
 }
 
 /*
+ * A column's default that no row may begin with.  One that is not constant is not
+ * looked at.
+ */
+static void
+lint_default(Lint *lint, Relation rel, const IdemBinding *binding)
+{
+	Node	   *value = build_column_default(rel, binding->column);
+	IdemStateDef *state;
+	char	   *label;
+
+	if (value == NULL)
+		return;
+	value = eval_const_expressions(NULL, value);
+	while (IsA(value, CoerceToDomain) || IsA(value, RelabelType))
+		value = IsA(value, RelabelType) ?
+			(Node *) ((RelabelType *) value)->arg :
+			(Node *) ((CoerceToDomain *) value)->arg;
+	if (!IsA(value, Const) || ((Const *) value)->constisnull)
+		return;
+	label = idem_binding_label(binding, ((Const *) value)->constvalue);
+	state = idem_definition_state(lint->definition, label);
+	if (state == NULL || !state->initial)
+		lint_say(lint, "default", "warning",
+				 psprintf("default of column \"%s\" of table %s is \"%s\", in which no row can be inserted",
+						  NameStr(binding->column_name),
+						  idem_bound_name(RelationGetRelid(rel)), label),
+				 -1);
+}
+
+/*
  * What does not fit the tables that the machine is attached to.
  */
 static void
@@ -463,7 +496,10 @@ lint_tables(Lint *lint)
 			const IdemBinding *binding = &table->bindings[i];
 
 			if (strcmp(binding->machine, lint->definition->machine) == 0)
+			{
 				lint_values(lint, relid, binding);
+				lint_default(lint, rel, binding);
+			}
 		}
 		table_close(rel, AccessShareLock);
 		idem_catalog_restore(&saved);
@@ -494,6 +530,11 @@ idem_lint(PG_FUNCTION_ARGS)
 			lint.counted = false;
 	}
 
+	if (!OidIsValid(get_role_oid(lint.definition->owner, true)))
+		lint_say(&lint, "no_role", "error",
+				 psprintf("the machine belongs to role \"%s\", which does not exist",
+						  lint.definition->owner),
+				 -1);
 	lint_draw(&lint);
 	lint_reach(&lint);
 	lint_dead_ends(&lint);

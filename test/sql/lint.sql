@@ -48,6 +48,25 @@ SELECT code, "rows" FROM idem_lint('m');
 SELECT idem_diagram('m', counts => true) IS NOT NULL;
 RESET ROLE;
 DROP TABLE lint_row;
+
+-- a default with which no row begins; what is not constant is not looked at
+SELECT count(*) FROM pg_temp.lint(E'[*] --> a\na --> b : go\nb --> [*]');
+CREATE TYPE lint_label AS ENUM ('b', 'a');
+CREATE DOMAIN lint_domain AS varchar(9) DEFAULT 'b';
+CREATE TABLE lint_default (id int, cut varchar(9) DEFAULT 'b', label lint_label DEFAULT 'b', of_domain lint_domain,
+	strange text DEFAULT 'z', padded char(4) DEFAULT 'b', fine text DEFAULT 'a', none text, made text DEFAULT CURRENT_USER);
+SELECT count(idem_attach('m', 'lint_default', name))
+FROM unnest('{cut,label,of_domain,strange,padded,fine,none,made}'::name[]) AS name;
+SELECT code, severity, what FROM idem_lint('m');
+DROP TABLE lint_default;
+DROP DOMAIN lint_domain;
+DROP TYPE lint_label;
+
+-- whose owner is gone
+CREATE ROLE regress_idem_gone;
+UPDATE idem.machine SET owner = 'regress_idem_gone' WHERE name = 'm';
+DROP ROLE regress_idem_gone;
+SELECT * FROM idem_lint('m');
 SELECT idem_revoke('regress_idem_reader');
 DROP ROLE regress_idem_reader;
 
