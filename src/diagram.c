@@ -244,12 +244,13 @@ idem_diagram_mermaid(StringInfo out, const IdemDefinition *definition,
 						 name_of(definition, names, rule->from),
 						 name_of(definition, names, rule->to));
 		if (strcmp(rule->event, rule->to) != 0 || rule->guard != NULL ||
-			rule->roles != NIL || rule->after != NULL || counts != NULL)
+			rule->roles != NIL || rule->after != NULL ||
+			(counts != NULL && counts->history))
 		{
 			appendStringInfoString(out, " : ");
 			idem_label_print(out, rule);
 		}
-		if (counts != NULL)
+		if (counts != NULL && counts->history)
 			appendStringInfo(out, " (" INT64_FORMAT ")",
 							 times_taken(counts, rule));
 		appendStringInfoChar(out, '\n');
@@ -343,7 +344,7 @@ dot_rule(StringInfo out, const IdemDefinition *definition,
 		appendStringInfoString(out, "\\n after");
 		idem_label_print_interval(out, rule->after);
 	}
-	if (counts != NULL)
+	if (counts != NULL && counts->history)
 		appendStringInfo(out, "\\n " INT64_FORMAT, times_taken(counts, rule));
 	appendStringInfo(out, "\"%s];\n",
 					 rule->after != NULL ? ", style=dashed" : "");
@@ -440,10 +441,16 @@ idem_diagram(PG_FUNCTION_ARGS)
 	definition = idem_diagram_machine(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	if (!PG_ARGISNULL(2) && PG_GETARG_BOOL(2))
 	{
-		foreach(cell, idem_bound_tables(definition->machine))
-			counts.tables = lappend(counts.tables,
-									idem_bound_count(lfirst(cell), NULL));
 		counts.edges = count_edges(definition->machine);
+		counts.history = counts.edges != NIL;
+		foreach(cell, idem_bound_tables(definition->machine))
+		{
+			const IdemBound *bound = lfirst(cell);
+
+			counts.history = counts.history || bound->history;
+			counts.tables = lappend(counts.tables,
+									idem_bound_count(bound, NULL));
+		}
 		counted = &counts;
 	}
 	initStringInfo(&out);

@@ -11,6 +11,7 @@
 typedef struct IdemDiagramCounts
 {
 	List	   *tables;			/* of lists of counts, see idem_bound_rows */
+	bool		history;		/* there is one */
 	List	   *edges;			/* of IdemEdgeCount */
 } IdemDiagramCounts;
 

@@ -35,12 +35,36 @@ SELECT idem_diagram('order', counts => true);
 SELECT idem_diagram('order', 'dot', true);
 DROP TABLE diagram_order;
 
+-- With a history there are numbers of transitions; lines that it cannot tell apart share theirs.
+SELECT idem_define('logged', $$stateDiagram-v2
+    [*] --> draft
+    draft --> pending : submit [new.id < 3]
+    draft --> pending : submit
+    [any] --> cancelled
+    cancelled --> [*]
+$$);
+CREATE TABLE diagram_logged (id int PRIMARY KEY, state text DEFAULT 'draft');
+SELECT idem_attach('logged', 'diagram_logged', 'state', history => true);
+SELECT idem_diagram('logged', counts => true);
+INSERT INTO diagram_logged SELECT generate_series(1, 5);
+UPDATE diagram_logged SET state = 'pending' WHERE id < 5;
+UPDATE diagram_logged SET state = 'cancelled' WHERE id > 3;
+SELECT idem_diagram('logged', counts => true);
+SELECT idem_diagram('logged', 'dot', true);
+SELECT idem_define('logged', idem_diagram('logged', counts => true)),
+	idem_diagram('logged') = (SELECT idem_diagram('logged'));
+DROP TABLE diagram_logged;
+SELECT count(*) FROM regexp_matches(idem_diagram('logged', counts => true), '\(\d\)', 'g');
+
 -- Arguments.
 SELECT idem_diagram(NULL);
 SELECT idem_diagram('nothing like it');
 SELECT idem_diagram('order', 'svg');
 SELECT idem_diagram('order', NULL, NULL) = idem_diagram('order');
 
+-- so that there are numbers
+INSERT INTO idem.history (table_schema, table_name, column_name, row_key, machine, event, from_state, to_state, role_name, at, row_hash)
+VALUES ('public', 'chance', 'state', '{"id": 1}', 'chance', 'go', 'w1', 'w2', 'somebody', now(), 1);
 -- Machines by chance: rows, diagram, rows again.  Every character that means
 -- something to anybody is in some name, guard or role.
 CREATE FUNCTION pg_temp.word(max int) RETURNS text LANGUAGE sql VOLATILE AS $$
@@ -106,6 +130,9 @@ BEGIN
 END $$;
 
 -- Nothing is written.
+SET session_replication_role = replica;
+DELETE FROM idem.history WHERE machine IN ('logged', 'chance');
+RESET session_replication_role;
 DELETE FROM idem.machine WHERE name = 'chance';
 BEGIN READ ONLY;
 SELECT idem_diagram('order', counts => true) IS NOT NULL, count(*) FROM idem_lint('order');

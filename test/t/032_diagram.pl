@@ -54,6 +54,12 @@ SELECT idem_define('order', $m$stateDiagram-v2
 $m$);
 EOT
 
+# Where there is a history arrows have numbers.
+$node->safe_psql($db, <<'EOT');
+INSERT INTO idem.history (table_schema, table_name, column_name, row_key, machine, event, from_state, to_state, role_name, at, row_hash)
+SELECT 'public', 'gone', 'state', '{"id": 1}', name, 'go', 'a', 'b', 'somebody', now(), 1 FROM idem.machine;
+EOT
+
 # What must be drawn: the arrows that begin, those of transitions, those that end.
 my $cases = $node->safe_psql($db, <<'EOT');
 SELECT json_agg(json_build_object('text', idem_diagram(m.name, counts => c),
