@@ -93,6 +93,8 @@ image_hash(TupleTableSlot *slot, AttrNumber *columns, int n)
 	uint8		digest[PG_SHA256_DIGEST_LENGTH];
 	uint64		hash;
 
+	if (n == 0)
+		return 0;
 	qsort_arg(columns, n, sizeof(AttrNumber), image_compare_names,
 			  slot->tts_tupleDescriptor);
 	initStringInfo(&image);
