@@ -6,7 +6,8 @@
  * the row as it is now, also after having waited for another writer, and the
  * row as it would become.  It decides there whether the version in the SET
  * list is the current one, and puts the next one in.  Nothing is asked of an
- * INSERT.
+ * INSERT; where it is the second half of a move to another partition, see
+ * rowversion_move.c.
  *
  * It must decide last.  Triggers fire in the order of their names, so its name
  * sorts behind all others when it is attached, and if one comes after it
@@ -45,6 +46,7 @@ typedef struct VersionCheck
 	IdemVersion version;
 	int64		max;
 	void	   *domain;			/* of domain_check() */
+	IdemVersionLeave *leave;	/* NULL: no row moves to another partition */
 } VersionCheck;
 
 int64
@@ -97,6 +99,22 @@ rowversion_check_key(const VersionCheck *check, Relation rel)
 }
 
 /*
+ * Whether it was called for a row that arrives.
+ */
+static bool
+rowversion_is_arrival(FunctionCallInfo fcinfo)
+{
+	TriggerData *td = (TriggerData *) fcinfo->context;
+
+	return CALLED_AS_TRIGGER(fcinfo) &&
+		TRIGGER_FIRED_BEFORE(td->tg_event) &&
+		TRIGGER_FIRED_FOR_ROW(td->tg_event) &&
+		TRIGGER_FIRED_BY_INSERT(td->tg_event) &&
+		td->tg_trigger->tgnargs == 1 &&
+		strcmp(td->tg_trigger->tgargs[0], IDEM_VERSION_ARRIVES) == 0;
+}
+
+/*
  * The ladder every trigger function starts with, and what holds for a whole
  * statement.
  */
@@ -126,6 +144,7 @@ rowversion_begin(FunctionCallInfo fcinfo)
 		check->version.trigger != td->tg_trigger->tgoid)
 		idem_rowversion_refuse(td->tg_relation, td->tg_trigger->tgname);
 	check->max = idem_rowversion_max(check->version.base);
+	check->leave = idem_rowversion_leave_begin(td, &check->version);
 	MemoryContextSwitchTo(caller);
 
 	if (check->version.later[0] != '\0')
@@ -336,7 +355,23 @@ idem_rowversion_next(TriggerData *td, const IdemVersion *version, int64 *next)
 }
 
 /*
+ * Lets a row pass with the version that it has now.
+ */
+static Datum
+rowversion_pass(FunctionCallInfo fcinfo, const VersionCheck *check,
+				HeapTuple row, int64 value)
+{
+	TriggerData *td = (TriggerData *) fcinfo->context;
+
+	if (check->leave != NULL && idem_rowversion_leaves(td, check->leave))
+		idem_rowversion_leave(td, check->leave, &check->version,
+							  fcinfo->flinfo->fn_mcxt, value);
+	return PointerGetDatum(row);
+}
+
+/*
  * Trigger function: checks the version in the SET list and sets the next one.
+ * Before an INSERT it sees to rows that come from another partition.
  */
 Datum
 idem_rowversion(PG_FUNCTION_ARGS)
@@ -352,6 +387,8 @@ idem_rowversion(PG_FUNCTION_ARGS)
 	int64		old;
 	int64		new;
 
+	if (rowversion_is_arrival(fcinfo))
+		return PointerGetDatum(idem_rowversion_arrive(td, fcinfo->flinfo->fn_mcxt));
 	if (check == NULL)
 		check = rowversion_begin(fcinfo);
 	version = &check->version;
@@ -369,7 +406,7 @@ idem_rowversion(PG_FUNCTION_ARGS)
 	if (!listed && oldnull == newnull && old == new)
 	{
 		if (version->ignored != NULL && rowversion_only_ignored(td, version))
-			return PointerGetDatum(td->tg_newtuple);
+			return rowversion_pass(fcinfo, check, td->tg_newtuple, old);
 		/* a foreign key's action names no version; a trigger inside it may */
 		if (version->strict && !rowversion_is_own(td) &&
 			!(InNoForceRLSOperation() &&
@@ -393,5 +430,6 @@ idem_rowversion(PG_FUNCTION_ARGS)
 						   version->column_name, old),
 				 errhidestmt(true),
 				 errtablecol(td->tg_relation, version->column)));
-	return PointerGetDatum(rowversion_set(td, check, old + 1));
+	return rowversion_pass(fcinfo, check, rowversion_set(td, check, old + 1),
+						   old + 1);
 }

@@ -16,6 +16,7 @@ typedef struct IdemVersion
 {
 	Oid			trigger;
 	char		trigger_name[NAMEDATALEN];
+	Oid			function;		/* of the trigger */
 	AttrNumber	column;
 	char		column_name[NAMEDATALEN];
 	Oid			type;
@@ -25,7 +26,18 @@ typedef struct IdemVersion
 	bool		retryable;
 	Bitmapset  *ignored;		/* columns, by number */
 	char		later[NAMEDATALEN]; /* a trigger that could undo it, or "" */
+	bool		others;			/* triggers before it may change the row */
+	Bitmapset  *partition;		/* columns by which a row is in this one, as
+								 * in tg_updatedcols */
+	bool		arrives;		/* one sees to rows that move to a partition: */
+	char		arrival_name[NAMEDATALEN];
+	char		insert_later[NAMEDATALEN];	/* could undo what that does */
 } IdemVersion;
+
+typedef struct IdemVersionLeave IdemVersionLeave;
+
+/* the argument of the trigger for rows that arrive */
+#define IDEM_VERSION_ARRIVES	"arrives"
 
 /* rowversion.c */
 extern int64 idem_rowversion_from_datum(Datum value, Oid base);
@@ -39,7 +51,17 @@ extern void idem_rowversion_init(void);
 extern bool idem_rowversion_find(Relation rel, IdemVersion *version);
 extern bool idem_rowversion_is_after(Relation rel, const IdemVersion *version,
 									 const Trigger *trigger);
+extern uint64 idem_rowversion_changes(void);
 extern void idem_rowversion_refuse(Relation rel, const char *name);
 extern bool idem_rowversion_is_harmless(Oid function, Oid schema);
+
+/* rowversion_move.c */
+extern IdemVersionLeave *idem_rowversion_leave_begin(TriggerData *td,
+													 const IdemVersion *version);
+extern bool idem_rowversion_leaves(TriggerData *td, IdemVersionLeave *leave);
+extern void idem_rowversion_leave(TriggerData *td, IdemVersionLeave *leave,
+								  const IdemVersion *version,
+								  MemoryContext query, int64 value);
+extern HeapTuple idem_rowversion_arrive(TriggerData *td, MemoryContext query);
 
 #endif							/* IDEM_ROWVERSION_H */

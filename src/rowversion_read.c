@@ -23,6 +23,7 @@
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/partcache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
@@ -44,6 +45,7 @@ typedef struct VersionSlot
 } VersionSlot;
 
 static HTAB *versions;
+static uint64 changes = 0;		/* of tables, that were announced */
 
 static void
 rowversion_table_changed(Datum arg, Oid relid)
@@ -51,6 +53,7 @@ rowversion_table_changed(Datum arg, Oid relid)
 	HASH_SEQ_STATUS status;
 	VersionSlot *slot;
 
+	changes++;
 	if (versions == NULL)
 		return;
 	if (OidIsValid(relid))
@@ -72,6 +75,15 @@ void
 idem_rowversion_init(void)
 {
 	CacheRegisterRelcacheCallback(rowversion_table_changed, (Datum) 0);
+}
+
+/*
+ * A number that is another one when any table has changed.
+ */
+uint64
+idem_rowversion_changes(void)
+{
+	return changes;
 }
 
 /*
@@ -183,21 +195,54 @@ rowversion_take_options(Relation rel, const Trigger *trigger,
 }
 
 /*
- * Whether the trigger fires between ours and the heap.  One for replicas does
- * only where ours fires there as well.
+ * Whether the trigger fires before a row is inserted, or updated.
  */
 static bool
-rowversion_is_later(const Trigger *trigger, const Trigger *ours)
+rowversion_is_before(const Trigger *trigger, int16 event)
 {
 	return TRIGGER_FOR_BEFORE(trigger->tgtype) &&
-		TRIGGER_FOR_ROW(trigger->tgtype) &&
-		TRIGGER_FOR_UPDATE(trigger->tgtype) &&
+		TRIGGER_FOR_ROW(trigger->tgtype) && (trigger->tgtype & event) != 0;
+}
+
+/*
+ * Whether it is another's and fires where ours does.  One for replicas does only
+ * where ours fires there as well.
+ */
+static bool
+rowversion_is_other(const Trigger *trigger, const Trigger *ours, int16 event)
+{
+	return rowversion_is_before(trigger, event) &&
 		(trigger->tgenabled == TRIGGER_FIRES_ON_ORIGIN ||
 		 trigger->tgenabled == TRIGGER_FIRES_ALWAYS ||
 		 (trigger->tgenabled == TRIGGER_FIRES_ON_REPLICA &&
 		  ours->tgenabled != TRIGGER_FIRES_ON_ORIGIN)) &&
 		!idem_rowversion_is_harmless(trigger->tgfoid,
 									 get_func_namespace(ours->tgfoid));
+}
+
+/*
+ * The trigger that sees to rows which move to another partition, and whether one
+ * comes after it.  It has to fire where the version's does.
+ */
+static void
+rowversion_read_arrival(const TriggerDesc *desc, const Trigger *ours,
+						IdemVersion *version)
+{
+	for (int i = 0; i < desc->numtriggers; i++)
+	{
+		const Trigger *trigger = &desc->triggers[i];
+
+		if (rowversion_is_other(trigger, ours, TRIGGER_TYPE_INSERT))
+			strlcpy(version->insert_later, trigger->tgname, NAMEDATALEN);
+		else if (rowversion_is_before(trigger, TRIGGER_TYPE_INSERT) &&
+				 rowversion_is_ours(trigger->tgfoid))
+		{
+			version->arrives = trigger->tgenabled == ours->tgenabled ||
+				trigger->tgenabled == TRIGGER_FIRES_ALWAYS;
+			strlcpy(version->arrival_name, trigger->tgname, NAMEDATALEN);
+			version->insert_later[0] = '\0';
+		}
+	}
 }
 
 /*
@@ -211,29 +256,37 @@ rowversion_read(Relation rel, IdemVersion *version)
 
 	if (desc == NULL || !desc->trig_update_before_row)
 		return false;
+	for (int i = 0; i < desc->numtriggers && ours == NULL; i++)
+	{
+		const Trigger *trigger = &desc->triggers[i];
+
+		if (rowversion_is_before(trigger, TRIGGER_TYPE_UPDATE) &&
+			rowversion_is_ours(trigger->tgfoid))
+			ours = trigger;
+	}
+	if (ours == NULL)
+		return false;
+	version->trigger = ours->tgoid;
+	version->function = ours->tgfoid;
+	strlcpy(version->trigger_name, ours->tgname, NAMEDATALEN);
+	rowversion_take_columns(rel, ours, version);
+	rowversion_take_options(rel, ours, version);
 	for (int i = 0; i < desc->numtriggers; i++)
 	{
 		const Trigger *trigger = &desc->triggers[i];
 
-		if (ours != NULL)
-		{
-			/* they stand in the order in which they fire */
-			if (rowversion_is_later(trigger, ours))
-				strlcpy(version->later, trigger->tgname, NAMEDATALEN);
-		}
-		else if (TRIGGER_FOR_BEFORE(trigger->tgtype) &&
-				 TRIGGER_FOR_ROW(trigger->tgtype) &&
-				 TRIGGER_FOR_UPDATE(trigger->tgtype) &&
-				 rowversion_is_ours(trigger->tgfoid))
-		{
-			ours = trigger;
-			version->trigger = trigger->tgoid;
-			strlcpy(version->trigger_name, trigger->tgname, NAMEDATALEN);
-			rowversion_take_columns(rel, trigger, version);
-			rowversion_take_options(rel, trigger, version);
-		}
+		/* they stand in the order in which they fire */
+		if (!rowversion_is_other(trigger, ours, TRIGGER_TYPE_UPDATE))
+			continue;
+		version->others = true;
+		if (trigger > ours)
+			strlcpy(version->later, trigger->tgname, NAMEDATALEN);
 	}
-	return ours != NULL;
+	rowversion_read_arrival(desc, ours, version);
+	if (rel->rd_rel->relispartition)
+		pull_varattnos((Node *) RelationGetPartitionQual(rel), 1,
+					   &version->partition);
+	return true;
 }
 
 static VersionSlot *
@@ -282,8 +335,10 @@ idem_rowversion_find(Relation rel, IdemVersion *version)
 		PG_END_TRY();
 		caller = MemoryContextSwitchTo(CacheMemoryContext);
 		bms_free(slot->version.ignored);
+		bms_free(slot->version.partition);
 		slot->version = read;
 		slot->version.ignored = bms_copy(read.ignored);
+		slot->version.partition = bms_copy(read.partition);
 		slot->found = found;
 		MemoryContextSwitchTo(caller);
 	}
@@ -291,6 +346,7 @@ idem_rowversion_find(Relation rel, IdemVersion *version)
 		return false;
 	*version = slot->version;
 	version->ignored = bms_copy(slot->version.ignored);
+	version->partition = bms_copy(slot->version.partition);
 	return true;
 }
 

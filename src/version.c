@@ -40,6 +40,7 @@ PG_FUNCTION_INFO_V1(idem_attach_version);
 PG_FUNCTION_INFO_V1(idem_detach_version);
 
 #define TRIGGER_NAME	"~idem_version"
+#define ARRIVAL_NAME	TRIGGER_NAME "_moved"
 
 /*
  * Locks a table that the caller owns.
@@ -162,11 +163,11 @@ version_check_column(Relation rel, const char *name)
 }
 
 /*
- * The later of the given name and the names of triggers that fire before the
- * row is updated, idem's own aside; partitions may have more of them.
+ * The last name of those triggers that fire before the row is updated, or inserted,
+ * idem's own aside, or the name given; partitions may have more of them.
  */
 static const char *
-version_last_trigger(Relation rel, Oid schema, const char *name)
+version_last_trigger(Relation rel, Oid schema, int16 event, const char *name)
 {
 	TriggerDesc *desc = CopyTriggerDesc(rel->trigdesc);
 
@@ -176,7 +177,7 @@ version_last_trigger(Relation rel, Oid schema, const char *name)
 
 		if (TRIGGER_FOR_BEFORE(trigger->tgtype) &&
 			TRIGGER_FOR_ROW(trigger->tgtype) &&
-			TRIGGER_FOR_UPDATE(trigger->tgtype) &&
+			(trigger->tgtype & event) != 0 &&
 			strcmp(trigger->tgname, name) > 0 &&
 			!idem_rowversion_is_harmless(trigger->tgfoid, schema))
 			name = pstrdup(trigger->tgname);
@@ -258,23 +259,19 @@ version_warn_of_setters(Relation rel, Oid schema, const char *column)
 }
 
 /*
- * A name that sorts behind all of them.
+ * A name for a trigger of ours that sorts behind all of them, in the table and its
+ * partitions, which are locked.  One before updates is about the column; one before
+ * inserts, where that is NULL, is not needed if there are no others: NULL.
  */
 static const char *
-version_choose_name(Relation rel, Oid schema, const char *column)
+version_choose_name(Relation rel, Oid schema, int16 event, const char *name,
+					const char *column)
 {
-	const char *last = TRIGGER_NAME;
-	List	   *relids = find_all_inheritors(RelationGetRelid(rel),
-											 ShareRowExclusiveLock, NULL);
+	const char *last = "";
 	ListCell   *lc;
 
-	if (rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE &&
-		list_length(relids) > 1)
-		ereport(WARNING,
-				(errmsg("tables that inherit from \"%s\" get no version check of their own",
-						RelationGetRelationName(rel)),
-				 errhint("Call idem_attach_version() for each of them.")));
-	foreach(lc, relids)
+	foreach(lc, find_all_inheritors(RelationGetRelid(rel),
+									ShareRowExclusiveLock, NULL))
 	{
 		Relation	member;
 
@@ -282,13 +279,16 @@ version_choose_name(Relation rel, Oid schema, const char *column)
 			lfirst_oid(lc) != RelationGetRelid(rel))
 			continue;
 		member = table_open(lfirst_oid(lc), NoLock);
-		last = version_last_trigger(member, schema, last);
-		version_warn_of_setters(member, schema, column);
+		last = version_last_trigger(member, schema, event, last);
+		if (column != NULL)
+			version_warn_of_setters(member, schema, column);
 		table_close(member, NoLock);
 	}
-	if (strcmp(last, TRIGGER_NAME) == 0)
-		return last;
-	if (strlen(last) + strlen(TRIGGER_NAME) >= NAMEDATALEN)
+	if (last[0] == '\0' && column == NULL)
+		return NULL;
+	if (strcmp(last, name) <= 0)
+		return name;
+	if (strlen(last) + strlen(name) >= NAMEDATALEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_MISUSE),
 				 errmsg("no trigger of table \"%s\" could be the last one",
@@ -298,7 +298,18 @@ version_choose_name(Relation rel, Oid schema, const char *column)
 				 errhint("Give that trigger another name."),
 				 errhidestmt(true),
 				 errtable(rel)));
-	return psprintf("%s%s", last, TRIGGER_NAME);
+	return psprintf("%s%s", last, name);
+}
+
+static void
+version_warn_of_children(Relation rel)
+{
+	if (rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE &&
+		find_inheritance_children(RelationGetRelid(rel), NoLock) != NIL)
+		ereport(WARNING,
+				(errmsg("tables that inherit from \"%s\" get no version check of their own",
+						RelationGetRelationName(rel)),
+				 errhint("Call idem_attach_version() for each of them.")));
 }
 
 /*
@@ -368,6 +379,7 @@ idem_attach_version(PG_FUNCTION_ARGS)
 	IdemVersion version;
 	AttrNumber	column;
 	StringInfoData statement;
+	const char *arrival = NULL;
 	const char *mode = PG_ARGISNULL(2) ? "read" :
 	text_to_cstring(PG_GETARG_TEXT_PP(2));
 	bool		strict = !PG_ARGISNULL(3) && PG_GETARG_BOOL(3);
@@ -400,9 +412,12 @@ idem_attach_version(PG_FUNCTION_ARGS)
 	idem_trigger_refuse_taken(rel, column);
 	idem_catalog_check_idle(rel, ShareRowExclusiveLock,
 							"Call idem_attach_version()");
+	version_warn_of_children(rel);
 	initStringInfo(&statement);
 	appendStringInfo(&statement, "CREATE TRIGGER %s BEFORE UPDATE ON %s FOR EACH ROW",
 					 quote_identifier(version_choose_name(rel, schema,
+														  TRIGGER_TYPE_UPDATE,
+														  TRIGGER_NAME,
 														  NameStr(*PG_GETARG_NAME(1)))),
 					 version_qualified_name(rel));
 	version_add_when(&statement, rel, column, ignore);
@@ -410,8 +425,19 @@ idem_attach_version(PG_FUNCTION_ARGS)
 					 quote_identifier(get_namespace_name(schema)),
 					 mode, strict ? ", 'strict'" : "",
 					 retryable ? ", 'retryable'" : "");
+	if (rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
+		arrival = version_choose_name(rel, schema, TRIGGER_TYPE_INSERT,
+									  ARRIVAL_NAME, NULL);
+	if (arrival != NULL)
+		arrival = psprintf("CREATE TRIGGER %s BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION %s.idem_rowversion('%s')",
+						   quote_identifier(arrival),
+						   version_qualified_name(rel),
+						   quote_identifier(get_namespace_name(schema)),
+						   IDEM_VERSION_ARRIVES);
 	table_close(rel, NoLock);
 	version_execute(statement.data);
+	if (arrival != NULL)
+		version_execute(arrival);
 	idem_trigger_warn_of_owners(PG_GETARG_OID(0));
 	PG_RETURN_BOOL(true);
 }
@@ -424,7 +450,7 @@ idem_detach_version(PG_FUNCTION_ARGS)
 {
 	Relation	rel;
 	IdemVersion version;
-	const char *statement;
+	const char *table;
 
 	idem_require_argument(fcinfo, 0, "table_name");
 	idem_require_writable("idem_detach_version()");
@@ -439,10 +465,12 @@ idem_detach_version(PG_FUNCTION_ARGS)
 				 errtable(rel)));
 	idem_catalog_check_idle(rel, ShareRowExclusiveLock,
 							"Call idem_detach_version()");
-	statement = psprintf("DROP TRIGGER %s ON %s",
-						 quote_identifier(version.trigger_name),
-						 version_qualified_name(rel));
+	table = version_qualified_name(rel);
 	table_close(rel, NoLock);
-	version_execute(statement);
+	version_execute(psprintf("DROP TRIGGER %s ON %s",
+							 quote_identifier(version.trigger_name), table));
+	if (version.arrival_name[0] != '\0')
+		version_execute(psprintf("DROP TRIGGER %s ON %s",
+								 quote_identifier(version.arrival_name), table));
 	PG_RETURN_BOOL(true);
 }

@@ -229,6 +229,68 @@ CREATE TABLE bypart (id int, v int NOT NULL) PARTITION BY RANGE (v);
 SELECT idem_attach_version('bypart', 'v');
 SELECT idem_detach_version('part');
 
+-- a row that moves keeps its version, whatever triggers before inserts make of it
+CREATE TABLE home (id int, region text, v int NOT NULL DEFAULT 1, t text, PRIMARY KEY (id, region)) PARTITION BY LIST (region);
+CREATE TABLE home_a PARTITION OF home FOR VALUES IN ('a', 'A');
+CREATE TABLE home_b (t text, gone int, v int NOT NULL DEFAULT 1, region text NOT NULL, id int NOT NULL);
+ALTER TABLE home_b DROP COLUMN gone;
+ALTER TABLE home ATTACH PARTITION home_b FOR VALUES IN ('b');
+CREATE TABLE home_x PARTITION OF home FOR VALUES IN ('c', 'd') PARTITION BY LIST (region);
+CREATE TABLE home_c PARTITION OF home_x FOR VALUES IN ('c');
+CREATE TABLE home_d PARTITION OF home_x FOR VALUES IN ('d');
+SELECT idem_attach_version('home', 'v', ignore => '{t}');
+INSERT INTO home VALUES (1, 'a', 7), (2, 'a', 7), (3, 'c', 7);
+SELECT tgrelid::regclass, tgname FROM pg_trigger WHERE tgrelid = 'home_b'::regclass;
+UPDATE home SET region = 'b', v = 7 WHERE id = 1 RETURNING v;
+-- one that comes later has to be told of; a row that stays is not concerned
+CREATE TRIGGER begin BEFORE INSERT ON home_b FOR EACH ROW EXECUTE FUNCTION undo();
+UPDATE home SET region = 'A', v = 7 WHERE id = 2 RETURNING v;
+\set VERBOSITY default
+UPDATE home SET region = 'b', v = 8 WHERE id = 2;
+\set VERBOSITY terse
+\echo :LAST_ERROR_SQLSTATE
+ALTER TABLE home_b DISABLE TRIGGER begin;
+UPDATE home SET region = 'b', v = 8 WHERE id = 2 RETURNING v;
+ALTER TABLE home_b ENABLE TRIGGER begin;
+UPDATE home SET region = 'd', v = 7 WHERE id = 3 RETURNING v;
+DROP TRIGGER begin ON home_b;
+CREATE TRIGGER "~idem~z" BEFORE INSERT OR UPDATE ON home FOR EACH ROW WHEN (NEW.id <> 4) EXECUTE FUNCTION undo();
+ALTER TABLE home DISABLE TRIGGER "~idem~z";
+SELECT idem_detach_version('home'), idem_attach_version('home', 'v', ignore => '{t}');
+SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = 'home'::regclass ORDER BY tgname COLLATE "C";
+DROP TRIGGER "~idem~z" ON home;
+CREATE TRIGGER begin BEFORE INSERT ON home FOR EACH ROW WHEN (NEW.id <> 4) EXECUTE FUNCTION undo();
+UPDATE home SET region = 'c', v = 8 WHERE id = 1 RETURNING region, v;
+UPDATE home SET region = 'b', v = 7 WHERE id = 1;
+SELECT * FROM idem_update('home', '{"id": 1, "region": "c"}', 9, '{"region": "b"}');
+UPDATE home SET region = 'c', t = 'ignored' WHERE id = 2 RETURNING region, v;
+-- all at once, and where triggers on the way move others or make new rows
+UPDATE home SET region = CASE WHEN region = 'c' THEN 'a' ELSE 'c' END RETURNING id, region, v;
+CREATE FUNCTION more() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	IF pg_trigger_depth() = 1 AND OLD.id = 1 THEN
+		UPDATE home SET region = 'b' WHERE id = 3;
+		INSERT INTO home VALUES (1, 'd', 5);
+	END IF;
+	IF OLD.id = 2 THEN RETURN NULL; END IF;
+	RETURN OLD; END $$;
+CREATE TRIGGER more BEFORE DELETE ON home FOR EACH ROW EXECUTE FUNCTION more();
+UPDATE home SET region = 'b' WHERE id < 3 RETURNING id, region, v;
+SELECT id, region, v FROM home ORDER BY id, region;
+-- one that does not arrive lends its version to none
+WITH u AS (UPDATE home SET region = 'd' WHERE id = 2 RETURNING id), n AS (SELECT count(*) AS n FROM u)
+INSERT INTO home SELECT 4 + n, 'b', 77 FROM n RETURNING id, region, v;
+DROP TRIGGER more ON home;
+DROP FUNCTION more;
+-- what changes the row behind ours is refused
+CREATE TRIGGER "~~zz" BEFORE INSERT ON home_c FOR EACH ROW EXECUTE FUNCTION undo();
+UPDATE home SET region = 'c' WHERE id = 1 AND region = 'b';
+UPDATE home SET region = 'd' WHERE id = 3 RETURNING region, v;
+SELECT idem_detach_version('home'), idem_attach_version('home', 'v');
+UPDATE home SET region = 'c' WHERE id = 1 AND region = 'b' RETURNING region, v;
+SELECT idem_detach_version('home');
+SELECT tgname FROM pg_trigger WHERE tgrelid = 'home'::regclass;
+DROP TABLE home;
+
 -- old-style inheritance: each table for itself
 CREATE TABLE parent (id int PRIMARY KEY, v int NOT NULL DEFAULT 1);
 CREATE TABLE child () INHERITS (parent);
