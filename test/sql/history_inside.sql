@@ -95,6 +95,11 @@ CALL hi_run(:'insert', 'UPDATE @ SET id = 100 WHERE id = 1');
 SELECT * FROM hi_seen();
 CALL hi_run(:'insert', 'UPDATE @ SET id = 100 WHERE id = 1', 'UPDATE @ SET id = 101, v = 1 WHERE id = 100', 'UPDATE @ SET s = ''b'' WHERE id = 101');
 SELECT * FROM hi_seen();
+-- after an inner INSERT that inserts nothing
+CALL hi_run(:'insert', 'INSERT INTO @ (id) VALUES (1) ON CONFLICT DO NOTHING', 'UPDATE @ SET s = ''b'' WHERE id = 1');
+SELECT * FROM hi_seen();
+CALL hi_run(:'insert', 'INSERT INTO @ (id) SELECT 1 WHERE false', 'UPDATE @ SET s = ''b'' WHERE id = 1', 'UPDATE @ SET s = ''c'' WHERE id = 1');
+SELECT * FROM hi_seen();
 -- what is undone counts for nothing
 CALL hi_run(:'insert', 'UPDATE @ SET s = ''b'' WHERE id = 1 /* undone */');
 SELECT * FROM hi_seen();
