@@ -4,7 +4,7 @@
  *
  * They read the row with the caller's snapshot, as the caller, and judge it as
  * idem_fire() would, and look whether he may write the columns that it writes;
- * what row security says of the new row is known only when it is written.  They
+ * what policies for UPDATE say is known only when it is locked and written.  They
  * lock and write nothing, so they work on a standby; what they say may be over
  * the moment after.
  */
