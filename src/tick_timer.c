@@ -198,6 +198,11 @@ tick_fire(IdemTickTimer *timer, Relation rel, IdemFire *fire)
 	}
 	timer->fire = fire;
 	idem_fire_one(fire, id, &verdict);
+	/* a transition to the state that it is in comes first, for now */
+	if (verdict.rule != NULL && strcmp(verdict.rule->to, timer->state) == 0 &&
+		(verdict.outcome == IDEM_FIRE_ALREADY ||
+		 verdict.outcome == IDEM_FIRE_ILLEGAL))
+		verdict.outcome = IDEM_FIRE_GUARDED;
 	switch (verdict.outcome)
 	{
 		case IDEM_FIRE_APPLIED:

@@ -122,6 +122,35 @@ ALTER TABLE idem.timer ALTER table_name TYPE varchar;
 UPDATE tr_t SET state = 'q' WHERE id = 12;
 ROLLBACK;
 
+-- a transition to the same state, which is not re-entered, comes first while its guard is true
+DROP TABLE tr_t;
+DELETE FROM idem.timer WHERE machine = 'tr';
+DELETE FROM idem.transition WHERE machine = 'tr';
+SET ROLE regress_idem_rule_owner;
+SELECT idem_define('tr', $$stateDiagram-v2
+	[*] --> p
+	p --> p : esc [new.n < 3] after 1 hour
+	p --> p1 : esc [new.vip] after 1 hour
+	p1 --> [*]
+$$, '{"pending": "p", "approved": "p", "expired": "p", "p2": "p", "p3": "p", "p4": "p", "q": "p"}');
+CREATE TABLE tr_t (id int PRIMARY KEY, state text NOT NULL, vip boolean NOT NULL DEFAULT false, n int NOT NULL DEFAULT 0);
+SELECT idem_attach('tr', 'tr_t', 'state', history => true);
+INSERT INTO tr_t VALUES (1, 'p', true, 5), (2, 'p', false, 5), (3, 'p', true, 2);
+RESET ROLE;
+SELECT tr_pass('2 hours');
+SELECT row_key, event, outcome FROM idem_tick() ORDER BY row_key;
+UPDATE tr_t SET vip = true, n = 5;
+SELECT tr_pass('2 hours');
+SELECT row_key, event, outcome FROM idem_tick() ORDER BY row_key;
+INSERT INTO tr_t VALUES (4, 'p', true, 2);
+UPDATE idem.state SET self = 'deny' WHERE machine = 'tr' AND name = 'p';
+SELECT tr_pass('2 hours');
+SELECT row_key, event, outcome FROM idem_tick() ORDER BY row_key;
+UPDATE tr_t SET n = 5 WHERE id = 4;
+SELECT tr_pass('2 hours');
+SELECT row_key, event, outcome FROM idem_tick() ORDER BY row_key;
+SELECT id, state FROM tr_t ORDER BY id;
+
 DROP VIEW tr_timer;
 DROP TABLE tr_t;
 DROP FUNCTION tr_pass;
