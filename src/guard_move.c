@@ -245,7 +245,13 @@ move_arrive(IdemGuardCall * call, TriggerData *trigdata, GuardMove *move)
 	map = convert_tuples_by_name(RelationGetDescr(source),
 								 RelationGetDescr(rel));
 	if (map != NULL)
+	{
 		row = execute_attr_map_tuple(row, map);
+		/* a guard may ask for these, too */
+		row->t_self = move->row->t_self;
+		row->t_tableOid = move->row->t_tableOid;
+		row->t_data->t_choice.t_heap = move->row->t_data->t_choice.t_heap;
+	}
 	old_slot = MakeSingleTupleTableSlot(RelationGetDescr(rel),
 										&TTSOpsHeapTuple);
 	ExecStoreHeapTuple(row, old_slot, false);

@@ -332,6 +332,21 @@ SELECT total_bytes < 500000 AS little FROM pg_backend_memory_contexts WHERE name
 ROLLBACK;
 DROP TABLE gp_m;
 DROP FUNCTION gp_done, gp_refused;
+-- judged again where it arrives, the row before is the same in each layout
+SELECT idem_define('gpx', E'stateDiagram-v2\n[*] --> a\na --> b : go [old.tableoid::regclass::text = ''gp_x1'' AND old.ctid = ''(0,1)'' AND old.xmin = new.x]');
+CREATE TABLE gp_x (id int, s text, k int, x xid, PRIMARY KEY (id, k)) PARTITION BY LIST (k);
+CREATE TABLE gp_x1 PARTITION OF gp_x FOR VALUES IN (1);
+CREATE TABLE gp_x2 (k int NOT NULL, x xid, gone int, s text, id int NOT NULL);
+ALTER TABLE gp_x2 DROP COLUMN gone;
+ALTER TABLE gp_x ATTACH PARTITION gp_x2 FOR VALUES IN (2);
+SELECT idem_attach('gpx', 'gp_x', 's');
+CREATE FUNCTION gp_x() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN IF new.k = 2 THEN new.id := new.id + 0; new.s := 'b'; END IF; RETURN new; END$$;
+CREATE TRIGGER x BEFORE INSERT ON gp_x FOR EACH ROW EXECUTE FUNCTION gp_x();
+INSERT INTO gp_x VALUES (1, 'a', 1);
+UPDATE gp_x SET k = 2, x = xmin WHERE id = 1 RETURNING tableoid::regclass, s;
+DROP TABLE gp_x;
+DROP FUNCTION gp_x;
+DELETE FROM idem.machine WHERE name = 'gpx';
 ALTER TABLE idem.history DISABLE TRIGGER protected_row;
 DELETE FROM idem.history WHERE machine = 'gp';
 ALTER TABLE idem.history ENABLE TRIGGER protected_row;
