@@ -385,6 +385,8 @@ direct_round(const IdemChange *change, DirectWrite *write, Relation index,
 		return IDEM_CHANGE_UNDECIDED;
 	if (!direct_replace(change, write, snapshot, slot, new_slot))
 		return IDEM_CHANGE_UNDECIDED;
+	if (idem_rowversion_watch != NULL)
+		idem_rowversion_tell(change->rel, verdict->version);
 	verdict->version++;
 	return IDEM_CHANGE_DONE;
 }

@@ -10,7 +10,9 @@
  *
  * The row read may have the very version asked for: inserted meanwhile, or
  * hidden from the UPDATE by row security or a trigger.  Then it is locked and
- * tried once more; what does not change even so is an error.  Above READ
+ * tried once more; what does not change even so is an error.  So is a row that the
+ * statement's own triggers or rules have counted on, without its being changed as
+ * was asked: nobody else was faster.  Above READ
  * COMMITTED there is one snapshot, and a row changed after it is PostgreSQL's
  * own 40001.
  */
@@ -167,13 +169,20 @@ sql_read(const IdemChange *change, bool lock, IdemChangeVerdict *verdict)
 }
 
 /*
- * The UPDATE or DELETE.  True if it found the row with the version given.
+ * The UPDATE or DELETE.  True if it found the row with the version given; else
+ * "counted" says whether such a row has another version by now, by what it did.
  */
 static bool
-sql_write(const IdemChange *change, const Statement *statement)
+sql_write(const IdemChange *change, const Statement *statement, bool *counted)
 {
+	IdemVersionWatch watch = {
+		.relid = RelationGetRelid(change->rel),
+		.version = change->version,
+		.outer = idem_rowversion_watch
+	};
 	SPIPlanPtr	plan;
 
+	*counted = false;
 	/* a version that the column cannot hold is not the row's */
 	if (change->version > idem_rowversion_max(change->column.base) ||
 		change->version < -idem_rowversion_max(change->column.base) - 1)
@@ -182,19 +191,30 @@ sql_write(const IdemChange *change, const Statement *statement)
 							change->deletes ? "DELETE FROM" : "UPDATE",
 							statement->middle.data, statement->tail.data,
 							statement->nextra, statement->types);
-	idem_target_run(plan, statement->values, statement->nulls);
+	idem_rowversion_watch = &watch;
+	PG_TRY();
+	{
+		idem_target_run(plan, statement->values, statement->nulls);
+	}
+	PG_FINALLY();
+	{
+		idem_rowversion_watch = watch.outer;
+	}
+	PG_END_TRY();
+	*counted = watch.seen;
 	return SPI_processed > 0;
 }
 
 /*
  * The row is there, with the version given, and still the write does not find
- * it.
+ * it; or it was "counted" on by the write.
  */
 static void
-sql_refuse_suppressed(const IdemChange *change)
+sql_refuse_suppressed(const IdemChange *change, bool counted)
 {
-	bool		secured = check_enable_rls(RelationGetRelid(change->rel),
-										   InvalidOid, true) == RLS_ENABLED;
+	bool		secured = !counted &&
+	check_enable_rls(RelationGetRelid(change->rel), InvalidOid,
+					 true) == RLS_ENABLED;
 
 	ereport(ERROR,
 			(errcode(secured ? ERRCODE_INSUFFICIENT_PRIVILEGE :
@@ -203,6 +223,8 @@ sql_refuse_suppressed(const IdemChange *change)
 					RelationGetRelationName(change->rel)),
 			 secured ?
 			 errdetail("Row security lets it be seen, but not changed.") :
+			 counted ?
+			 errdetail("A trigger or a rule makes another change of it.") :
 			 errdetail("A trigger or a rule suppresses the change."),
 			 errhidestmt(true),
 			 errtable(change->rel)));
@@ -220,6 +242,7 @@ idem_change_by_sql(const IdemChange *change, IdemChangeVerdict *verdict)
 	change->version + 1 : change->version;
 	Statement	statement;
 	bool		locked = false;
+	bool		counted;
 
 	memset(verdict, 0, sizeof(IdemChangeVerdict));
 	SPI_connect();
@@ -227,7 +250,7 @@ idem_change_by_sql(const IdemChange *change, IdemChangeVerdict *verdict)
 	for (int attempt = 1; verdict->outcome == IDEM_CHANGE_UNDECIDED; attempt++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (sql_write(change, &statement))
+		if (sql_write(change, &statement, &counted))
 		{
 			verdict->outcome = IDEM_CHANGE_DONE;
 			verdict->has_version = true;
@@ -239,10 +262,13 @@ idem_change_by_sql(const IdemChange *change, IdemChangeVerdict *verdict)
 			memset(verdict, 0, sizeof(IdemChangeVerdict));
 			verdict->outcome = IDEM_CHANGE_MISSING;
 		}
+		else if (counted && verdict->has_version &&
+				 verdict->version > change->version)
+			sql_refuse_suppressed(change, true);
 		else if (!verdict->has_version || verdict->version != change->version)
 			verdict->outcome = IDEM_CHANGE_STALE;
 		else if (locked || attempt > MAX_ATTEMPTS)
-			sql_refuse_suppressed(change);
+			sql_refuse_suppressed(change, false);
 		else
 			locked = sql_read(change, true, verdict);
 	}

@@ -23,6 +23,7 @@
 #include "access/htup_details.h"
 #include "access/sysattr.h"
 #include "access/tupmacs.h"
+#include "catalog/partition.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "fmgr.h"
@@ -48,6 +49,9 @@ typedef struct VersionCheck
 	void	   *domain;			/* of domain_check() */
 	IdemVersionLeave *leave;	/* NULL: no row moves to another partition */
 } VersionCheck;
+
+/* the caller's, on its stack; NULL: nobody asks */
+IdemVersionWatch *idem_rowversion_watch = NULL;
 
 int64
 idem_rowversion_max(Oid base)
@@ -355,6 +359,25 @@ idem_rowversion_next(TriggerData *td, const IdemVersion *version, int64 *next)
 }
 
 /*
+ * That a row is counted on from that version: tells who asks about the table.
+ */
+void
+idem_rowversion_tell(Relation rel, int64 version)
+{
+	Oid			relid = RelationGetRelid(rel);
+
+	for (IdemVersionWatch *watch = idem_rowversion_watch; watch != NULL;
+		 watch = watch->outer)
+	{
+		if (version == watch->version &&
+			(relid == watch->relid ||
+			 (rel->rd_rel->relispartition &&
+			  list_member_oid(get_partition_ancestors(relid), watch->relid))))
+			watch->seen = true;
+	}
+}
+
+/*
  * Lets a row pass with the version that it has now.
  */
 static Datum
@@ -430,6 +453,8 @@ idem_rowversion(PG_FUNCTION_ARGS)
 						   version->column_name, old),
 				 errhidestmt(true),
 				 errtablecol(td->tg_relation, version->column)));
+	if (idem_rowversion_watch != NULL)
+		idem_rowversion_tell(td->tg_relation, old);
 	return rowversion_pass(fcinfo, check, rowversion_set(td, check, old + 1),
 						   old + 1);
 }

@@ -36,10 +36,21 @@ typedef struct IdemVersion
 
 typedef struct IdemVersionLeave IdemVersionLeave;
 
+/* whether a statement counts a row on from that version */
+typedef struct IdemVersionWatch
+{
+	Oid			relid;			/* the table, or a partition of it */
+	int64		version;
+	bool		seen;
+	struct IdemVersionWatch *outer;
+} IdemVersionWatch;
+
 /* the argument of the trigger for rows that arrive */
 #define IDEM_VERSION_ARRIVES	"arrives"
 
 /* rowversion.c */
+extern IdemVersionWatch *idem_rowversion_watch;
+extern void idem_rowversion_tell(Relation rel, int64 version);
 extern int64 idem_rowversion_from_datum(Datum value, Oid base);
 extern Datum idem_rowversion_to_datum(int64 value, Oid base);
 extern bool idem_rowversion_next(TriggerData *td, const IdemVersion *version,

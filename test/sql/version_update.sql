@@ -222,6 +222,42 @@ SELECT outcome FROM idem_update('regress_paper', '3', 11, '{"num": 3}');
 \set VERBOSITY terse
 SELECT outcome FROM idem_update('regress_paper', '3', 10, '{"num": 3}');
 DROP TRIGGER under ON regress_paper;
+-- ... and writes the row itself: nobody else was faster
+CREATE TABLE regress_gone (id int, part int, v int NOT NULL DEFAULT 1, gone text, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
+CREATE TABLE regress_gone1 PARTITION OF regress_gone FOR VALUES IN (1);
+CREATE TABLE regress_gone_plain (id int PRIMARY KEY, v int NOT NULL DEFAULT 1, gone text);
+SELECT idem_attach_version('regress_gone', 'v'), idem_attach_version('regress_gone_plain', 'v');
+INSERT INTO regress_gone VALUES (1, 1), (2, 1);
+INSERT INTO regress_gone_plain VALUES (1), (2), (3);
+CREATE FUNCTION regress_gone() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+	IF TG_OP = 'UPDATE' AND new.gone IS NOT NULL THEN RETURN new; END IF;
+	IF old.id = 2 AND TG_ARGV[0] = 'regress_gone_plain' THEN
+		PERFORM idem_update('regress_gone_plain', old.id, old.v, '{"gone": "by idem_update"}');
+	ELSE
+		EXECUTE format('UPDATE %I SET gone = $1 WHERE id = $2', TG_ARGV[0]) USING TG_OP, old.id;
+	END IF;
+	RETURN NULL;
+END$$;
+CREATE TRIGGER gone BEFORE DELETE ON regress_gone FOR EACH ROW EXECUTE FUNCTION regress_gone('regress_gone');
+CREATE TRIGGER gone BEFORE DELETE ON regress_gone_plain FOR EACH ROW EXECUTE FUNCTION regress_gone('regress_gone_plain');
+\set VERBOSITY default
+SELECT * FROM idem_delete('regress_gone', '{"id": 1, "part": 1}', 1);
+\set VERBOSITY terse
+SELECT * FROM idem_delete('regress_gone', '{"id": 1, "part": 1}', 2);
+SELECT * FROM idem_delete('regress_gone_plain', 1, 1);
+SELECT * FROM idem_delete('regress_gone_plain', 2, 1);
+SELECT * FROM idem_update('regress_gone_plain', 3, 1, '{"gone": null}');
+CREATE TRIGGER gone_too BEFORE UPDATE ON regress_gone_plain FOR EACH ROW EXECUTE FUNCTION regress_gone('regress_gone_plain');
+SELECT * FROM idem_update('regress_gone_plain', 3, 2, '{"gone": null}');
+SELECT * FROM idem_update('regress_gone_plain', 3, 1, '{"gone": null}');
+DROP TRIGGER gone ON regress_gone_plain;
+DROP TRIGGER gone_too ON regress_gone_plain;
+CREATE RULE gone AS ON DELETE TO regress_gone_plain DO INSTEAD UPDATE regress_gone_plain SET gone = 'by rule' WHERE id = old.id;
+SELECT * FROM idem_delete('regress_gone_plain', 3, 2);
+SELECT * FROM idem_delete('regress_gone_plain', 3, 1);
+SELECT * FROM regress_gone_plain ORDER BY id;
+DROP TABLE regress_gone, regress_gone_plain;
+DROP FUNCTION regress_gone;
 
 -- as the caller: his privileges
 SET ROLE regress_idem_writer;
