@@ -64,14 +64,30 @@ count_may_select(const IdemBound *bound)
 							  ACL_SELECT) == ACLCHECK_OK;
 }
 
+static void
+count_context(void *arg)
+{
+	const IdemBound *bound = arg;
+
+	errcontext("counting rows of table %s, which a machine moves",
+			   idem_bound_name(bound->relid));
+}
+
 /*
- * The errors that the caller's own query would meet.
+ * The errors that the caller's own query would meet.  Others may have attached the
+ * table.
  */
 static void
 count_require(const IdemBound *bound)
 {
 	Oid			namespace = get_rel_namespace(bound->relid);
 	int			guc_level = NewGUCNestLevel();
+	ErrorContextCallback context = {
+		.previous = error_context_stack,.callback = count_context,
+		.arg = unconstify(IdemBound *, bound)
+	};
+
+	error_context_stack = &context;
 
 	if (!IDEM_MAY_USE_SCHEMA(namespace))
 		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_SCHEMA,
@@ -82,6 +98,7 @@ count_require(const IdemBound *bound)
 	idem_guc_set("row_security", "off");
 	(void) check_enable_rls(bound->relid, InvalidOid, false);
 	AtEOXact_GUC(false, guc_level);
+	error_context_stack = context.previous;
 }
 
 /*

@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "commands/trigger.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -443,6 +444,31 @@ lint_values(Lint *lint, Oid relid, const IdemBinding *binding)
 }
 
 /*
+ * Triggers of the machine that do not fire.
+ */
+static void
+lint_triggers(Lint *lint, Relation rel)
+{
+	TriggerDesc *triggers = CopyTriggerDesc(rel->trigdesc);
+
+	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
+	{
+		const Trigger *trigger = &triggers->triggers[i];
+
+		if (trigger->tgenabled == TRIGGER_DISABLED &&
+			trigger->tgnargs == IDEM_NARGS &&
+			idem_trigger_is_ours(trigger->tgfoid, NULL) &&
+			strcmp(trigger->tgargs[IDEM_ARG_MACHINE],
+				   lint->definition->machine) == 0)
+			lint_say(lint, "trigger", "error",
+					 psprintf("trigger \"%s\" of table %s is disabled",
+							  trigger->tgname,
+							  idem_bound_name(RelationGetRelid(rel))),
+					 -1);
+	}
+}
+
+/*
  * A column's default that no row may begin with.  One that is not constant is not
  * looked at.
  */
@@ -501,6 +527,7 @@ lint_tables(Lint *lint)
 				lint_default(lint, rel, binding);
 			}
 		}
+		lint_triggers(lint, rel);
 		table_close(rel, AccessShareLock);
 		idem_catalog_restore(&saved);
 		lint_guards(lint, relid);

@@ -105,6 +105,7 @@ idem_trigger_refuse_taken(Relation rel, AttrNumber column)
 					(errcode(ERRCODE_DUPLICATE_OBJECT),
 					 errmsg("column \"%s\" of table \"%s\" is moved by machine \"%s\"",
 							name, table, trigger->tgargs[IDEM_ARG_MACHINE]),
+					 errhint("Detach it first with idem_detach()."),
 					 errtablecol(rel, column),
 					 errhidestmt(true)));
 		if (idem_trigger_is_ours(trigger->tgfoid, "idem_fence_check"))

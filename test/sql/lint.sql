@@ -62,6 +62,21 @@ DROP TABLE lint_default;
 DROP DOMAIN lint_domain;
 DROP TYPE lint_label;
 
+-- a trigger that does not fire
+CREATE TABLE lint_trigger (id int PRIMARY KEY, state text DEFAULT 'a', other text DEFAULT 'a');
+SELECT idem_attach('m', 'lint_trigger', 'state', history => true);
+SELECT idem_define('other', E'stateDiagram-v2\n[*] --> a');
+SELECT idem_attach('other', 'lint_trigger', 'other');
+ALTER TABLE lint_trigger DISABLE TRIGGER USER;
+SELECT code, severity, what FROM idem_lint('m');
+ALTER TABLE lint_trigger ENABLE TRIGGER USER;
+SELECT * FROM idem_lint('m');
+-- and one that is gone
+DROP TRIGGER "~idem_state" ON lint_trigger;
+SELECT idem_attach('m', 'lint_trigger', 'state');
+SELECT idem_detach('lint_trigger', 'state'), idem_attach('m', 'lint_trigger', 'state');
+DROP TABLE lint_trigger;
+
 -- whose owner is gone
 CREATE ROLE regress_idem_gone;
 UPDATE idem.machine SET owner = 'regress_idem_gone' WHERE name = 'm';
