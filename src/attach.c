@@ -49,6 +49,7 @@
 #include "guc.h"
 #include "machine.h"
 #include "own.h"
+#include "scope.h"
 #include "timer.h"
 
 PG_FUNCTION_INFO_V1(idem_attach);
@@ -520,19 +521,10 @@ idem_attach(PG_FUNCTION_ARGS)
 				 errmsg("argument \"keep\" needs a history"),
 				 errhint("Pass history => true."),
 				 errhidestmt(true)));
+	/* as each write asks for it, which is too late to refuse it */
 	if (attachment.keep != NULL)
-	{
-		Interval	zero;
-
-		memset(&zero, 0, sizeof(zero));
-		if (DatumGetInt32(DirectFunctionCall2(interval_cmp,
-											  IntervalPGetDatum(attachment.keep),
-											  IntervalPGetDatum(&zero))) <= 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_IDEM_BAD_ARGUMENT),
-					 errmsg("argument \"keep\" must be a time to come"),
-					 errhidestmt(true)));
-	}
+		(void) idem_scope_deadline(GetCurrentTimestamp(), attachment.keep,
+								   "keep");
 	idem_require_writable("idem_attach()");
 
 	if (SPI_connect() != SPI_OK_CONNECT)

@@ -29,6 +29,7 @@ SELECT idem_attach('at', 'at_t', 'state', on_delete => 'sometimes');
 SELECT idem_attach('at', 'at_t', 'state', mode => 'watch');
 SELECT idem_attach('at', 'at_t', 'state', keep => '1 day');
 SELECT idem_attach('at', 'at_t', 'state', history => true, keep => '-1 day');
+SELECT idem_attach('at', 'at_t', 'state', history => true, keep => '10000 years');
 SELECT idem_attach('at', 'at_t', 'state', exempt => '{regress_idem_missing}');
 SELECT idem_attach('nothing', 'at_t', 'state');
 SELECT idem_attach('at', 0, 'state');
