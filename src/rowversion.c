@@ -255,6 +255,24 @@ rowversion_only_ignored(TriggerData *td, const IdemVersion *version)
 }
 
 /*
+ * Whether the version of a row that names none stays: an event counts, also one
+ * that leads to the same state, unless its column is ignored.
+ */
+static bool
+rowversion_stays(TriggerData *td, const IdemVersion *version)
+{
+	const char *column;
+
+	if (version->ignored == NULL || !rowversion_only_ignored(td, version))
+		return false;
+	column = idem_taken_column(RelationGetRelid(td->tg_relation),
+							   &td->tg_trigtuple->t_self);
+	return column == NULL ||
+		bms_is_member(get_attnum(RelationGetRelid(td->tg_relation), column),
+					  version->ignored);
+}
+
+/*
  * Where the column's value is in the tuple; NULL if it is null, or comes from
  * a default that the tuple is older than.
  */
@@ -349,8 +367,7 @@ idem_rowversion_next(TriggerData *td, const IdemVersion *version, int64 *next)
 	*next = old + 1;
 	if (!bms_is_member(version->column - FirstLowInvalidHeapAttributeNumber,
 					   td->tg_updatedcols) &&
-		oldnull == newnull && old == new && version->ignored != NULL &&
-		rowversion_only_ignored(td, version))
+		oldnull == newnull && old == new && rowversion_stays(td, version))
 	{
 		*next = old;
 		return !oldnull;
@@ -428,7 +445,7 @@ idem_rowversion(PG_FUNCTION_ARGS)
 
 	if (!listed && oldnull == newnull && old == new)
 	{
-		if (version->ignored != NULL && rowversion_only_ignored(td, version))
+		if (rowversion_stays(td, version))
 			return rowversion_pass(fcinfo, check, td->tg_newtuple, old);
 		/* a foreign key's action names no version; a trigger inside it may */
 		if (version->strict && !rowversion_is_own(td) &&

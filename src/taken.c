@@ -79,6 +79,16 @@ idem_taken_is_own(Oid relid, ItemPointer tid)
 }
 
 /*
+ * The column that an event moves in this very row version, in a trigger of the
+ * statement that does so; else NULL.
+ */
+const char *
+idem_taken_column(Oid relid, ItemPointer tid)
+{
+	return idem_taken_is_own(relid, tid) ? intents->column : NULL;
+}
+
+/*
  * The intent to move this very row version, in a trigger of the statement that
  * does so; else NULL.
  */

@@ -90,6 +90,7 @@ extern const IdemMachine *idem_taken_machine(int depth, const char *name);
 extern void idem_taken_begin(IdemIntent *intent);
 extern void idem_taken_end(IdemIntent *intent);
 extern bool idem_taken_is_own(Oid relid, ItemPointer tid);
+extern const char *idem_taken_column(Oid relid, ItemPointer tid);
 extern const IdemIntent *idem_taken_intent(Oid relid, ItemPointer tid,
 										   const char *machine,
 										   const char *column);

@@ -62,6 +62,19 @@ SELECT * FROM idem_try_fire('fi_t', 3, 'poke');
 GRANT regress_idem_fire_boss TO CURRENT_USER;
 SELECT * FROM idem_try_fire('fi_t', 3, 'approve');
 SELECT * FROM idem_try_fire('fi_t', 3, 'poke');
+-- a re-entry counts the version on, also where some columns are ignored, unless the state is
+CREATE TABLE fi_ign (id int PRIMARY KEY, state text NOT NULL DEFAULT 'draft', amount int DEFAULT 1, seen int, version int NOT NULL DEFAULT 1);
+SELECT idem_attach('fi', 'fi_ign', 'state', history => true), idem_attach_version('fi_ign', 'version', ignore => '{seen}');
+INSERT INTO fi_ign (id) VALUES (1), (2);
+SELECT outcome, version FROM idem_fire_many('fi_ign', '{1,2}'::int[], 'submit');
+SELECT outcome, version FROM idem_fire('fi_ign', 1, 'poke', version => 2);
+SELECT outcome, version FROM idem_try_fire('fi_ign', 1, 'poke', version => 2);
+SELECT id, outcome, version FROM idem_fire_many('fi_ign', '{1,2}'::int[], 'poke');
+UPDATE fi_ign SET seen = 1 RETURNING id, version;
+SELECT event, version FROM idem_history('fi_ign', 1);
+SELECT idem_detach_version('fi_ign'), idem_attach_version('fi_ign', 'version', ignore => '{state}');
+SELECT outcome, version FROM idem_fire('fi_ign', 1, 'poke');
+DROP TABLE fi_ign;
 -- one to the same state takes its turn among the event's others, whatever the state's mode
 SELECT idem_define('fi_retry', E'stateDiagram-v2\n [*] --> trying\n trying --> trying : attempt [new.n < 3]\n trying --> failed : attempt [new.n < 9]\n'
 	'trying --> trying : wait [new.n < 3] by regress_idem_fire_app\n failed --> [*]');
