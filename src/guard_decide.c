@@ -140,6 +140,14 @@ guard_count(IdemGuardCall * call, IdemCounter counter, const char *from,
 	idem_stats_refused(&refusal);
 }
 
+static int
+guard_insert_detail(const IdemGuardCall * call, const char *label)
+{
+	return errdetail("Column \"%s\" of table \"%s\" would begin with \"%s\".",
+					 NameStr(call->judge->binding->column_name),
+					 get_rel_name(call->judge->relid), label);
+}
+
 /*
  * An insert in a state that is not initial.
  */
@@ -170,6 +178,7 @@ guard_refuse_insert(IdemGuardCall * call, const char *label)
 				(errcode(ERRCODE_IDEM_CONFLICT),
 				 errmsg("machine \"%s\" has no state \"%s\"", machine->name,
 						label),
+				 guard_insert_detail(call, label),
 				 errhint("%s", hint),
 				 idem_judge_errcolumn(call->judge),
 				 errhidestmt(true)));
@@ -178,6 +187,7 @@ guard_refuse_insert(IdemGuardCall * call, const char *label)
 				(errcode(ERRCODE_IDEM_CONFLICT),
 				 errmsg("\"%s\" is not an initial state of machine \"%s\"",
 						label, machine->name),
+				 guard_insert_detail(call, label),
 				 errhint("%s", hint),
 				 idem_judge_errcolumn(call->judge),
 				 errhidestmt(true)));
