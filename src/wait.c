@@ -149,6 +149,18 @@ try_work(void *arg)
 }
 
 /*
+ * An IdemExpected.  A timeout that came just as the lock was granted, and before
+ * an error that is another's, has nobody to cancel any more.
+ */
+static bool
+try_tolerates(const ErrorData *error)
+{
+	if (get_timeout_indicator(LOCK_TIMEOUT, true))
+		QueryCancelPending = false;
+	return idem_try_tolerates(error);
+}
+
+/*
  * As idem_try() of what is tolerated, but "work" fails where it would wait for a
  * lock.  Here the caller's lock_timeout does: each lock may take that moment.  No
  * timer runs but in a sleep, so that none cuts short the next one for the cost of
@@ -164,7 +176,7 @@ idem_try_without_waiting(IdemWork work, void *arg)
 	LockTimeout = 1;
 	PG_TRY();
 	{
-		done = idem_try(try_work, &inner, idem_try_tolerates);
+		done = idem_try(try_work, &inner, try_tolerates);
 	}
 	PG_FINALLY();
 	{

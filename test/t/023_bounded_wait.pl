@@ -13,6 +13,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $node = idem_node('wait');
+my $cc = $ENV{CC} // 'cc';
 
 # Holders last about as long as waits: the claim is released (the next one
 # updates its row), rolled back (the next one inserts), or forgotten.
@@ -56,6 +57,64 @@ each_access(
 			'nothing is left in progress');
 		check_storage($node, $db, 'afterwards');
 	});
+
+# A lock timeout that comes just as the lock is granted is one of the row's that is
+# swept, and of nothing that follows, also where that row then fails: a trigger does
+# what the lock manager leaves behind.
+SKIP:
+{
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+	my $include = $node->config_data('--includedir-server');
+
+	open my $source, '>', "$dir/late.c" or die $!;
+	print $source <<'EOT';
+#include "postgres.h"
+#include "commands/trigger.h"
+#include "fmgr.h"
+#include "utils/timeout.h"
+
+PG_MODULE_MAGIC;
+PG_FUNCTION_INFO_V1(late);
+
+Datum
+late(PG_FUNCTION_ARGS)
+{
+	static bool again = false;
+
+	/* not where rows are tried all at once */
+	if (again)
+	{
+		enable_timeout_after(LOCK_TIMEOUT, 1);
+		while (!get_timeout_indicator(LOCK_TIMEOUT, false))
+			pg_usleep(100);
+		disable_timeout(LOCK_TIMEOUT, true);
+	}
+	again = true;
+	if (((TriggerData *) fcinfo->context)->tg_trigger->tgnargs > 0)
+		ereport(ERROR, (errmsg("late")));
+	return PointerGetDatum(((TriggerData *) fcinfo->context)->tg_trigtuple);
+}
+EOT
+	close $source or die $!;
+	skip 'nothing that compiles a trigger', 2
+	  if system("$cc -shared -fPIC -I$include -o $dir/late.so $dir/late.c >/dev/null 2>&1") != 0;
+	my $db = idem_database($node, 'late');
+
+	foreach my $argument ('', q{'fails'})
+	{
+		is($node->safe_psql($db, <<"EOT"), '0|2', "a late lock timeout ($argument)");
+SET client_min_messages = error;
+INSERT INTO idem.token (hash, created_at, expires_at, purpose)
+SELECT sha256(i::text::bytea), '2020-01-01', '2020-01-01', 'late' FROM generate_series(1, 2) AS i;
+CREATE FUNCTION late() RETURNS trigger LANGUAGE C AS '$dir/late.so', 'late';
+CREATE TRIGGER late BEFORE DELETE ON idem.token FOR EACH ROW EXECUTE FUNCTION late($argument);
+SELECT removed, (SELECT count(*) FROM idem.token) FROM idem_sweep() WHERE kind = 'token';
+DROP TRIGGER late ON idem.token;
+DROP FUNCTION late;
+DELETE FROM idem.token;
+EOT
+	}
+}
 
 $node->stop;
 done_testing();
