@@ -171,7 +171,7 @@ allowed_explain(IdemFire *fire, const IdemFireVerdict *verdict)
 Datum
 idem_why_not(PG_FUNCTION_ARGS)
 {
-	IdemFire	fire = {.verb = "idem_why_not()"};
+	IdemFire	fire = {.verb = "idem_why_not()",.unnamed = true};
 	Datum		id[IDEM_TARGET_MAXKEYS];
 	IdemFireRow row;
 	IdemFireVerdict verdict = {.outcome = IDEM_FIRE_MISSING};

@@ -139,6 +139,8 @@ idem_fire_choose(IdemFire *fire, const char *name)
 				(errcode(ERRCODE_IDEM_MISUSE),
 				 errmsg("several columns of table \"%s\" could take event \"%s\"",
 						fire->target->table, fire->event),
+				 fire->unnamed ?
+				 errhint("idem_allowed() tells what each machine of the table allows.") :
 				 name == NULL ? errhint("Pass the machine's name.") :
 				 errhint("Attach each column to a machine of its own."),
 				 idem_errcolumn(fire->target->relid, NULL),

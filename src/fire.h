@@ -31,6 +31,7 @@ typedef enum IdemFireOutcome
 typedef struct IdemFire
 {
 	const char *verb;
+	bool		unnamed;		/* that takes no machine's name */
 	IdemTarget *target;
 	IdemBinding *binding;		/* of the table that was named */
 	const IdemMachine *machine;

@@ -188,6 +188,8 @@ SELECT idem_attach('fi', 'fi_both', 'state', events_only => true), idem_attach('
 INSERT INTO fi_both (id) VALUES (1);
 SELECT * FROM idem_fire('fi_both', 1, 'switch');
 SELECT * FROM idem_fire('fi_both', 1, 'submit');
+SELECT idem_why_not('fi_both', 1, 'submit');
+SELECT * FROM idem_allowed('fi_both', 1);
 SELECT * FROM idem_fire('fi_both', 1, 'submit', machine => 'fi');
 SELECT * FROM idem_fire('fi_both', 1, 'submit', machine => 'fi2');
 SELECT * FROM idem_allowed('fi_both', 1) ORDER BY event;
