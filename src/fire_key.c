@@ -16,7 +16,6 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -29,13 +28,6 @@
 #include "current_key.h"
 #include "fingerprint.h"
 #include "fire.h"
-#include "own.h"
-
-static struct IdemOwnStatement correct_statement = {
-	"UPDATE idem.key SET response = $3 WHERE scope OPERATOR(pg_catalog.=) $1"
-	" AND key OPERATOR(pg_catalog.=) $2",
-	IDEM_OWN_WRITE, 3, {TEXTOID, TEXTOID, TEXTOID}, NULL
-};
 
 /*
  * The place of a column of the primary key in the table that was attached: a
@@ -282,15 +274,22 @@ idem_fire_spend(IdemFire *fire, text *key, Jsonb *row_key,
 void
 idem_fire_correct(IdemFire *fire, text *key, const IdemFireVerdict *verdict)
 {
-	Datum		values[] = {
-		PointerGetDatum(fire->scope.name), PointerGetDatum(key),
-		PointerGetDatum(fire_response(verdict))
-	};
-	SPITupleTable *table = SPI_tuptable;
+	IdemClaim  *claim = idem_claims_find(fire->scope.name, key);
+	IdemStore	store;
+	IdemRow		old;
+	IdemRow		row;
 
-	if (idem_own_run(&correct_statement, IDEM_REL_KEY, values) != 1)
-		elog(ERROR, "the key's record is not there");
-	SPI_tuptable = table;
+	idem_store_open(&store, RowExclusiveLock);
+	if (!idem_registry_read(&store, fire->scope.name, key, claim, true, &old))
+		elog(ERROR, "the record of a key that was just used is not there");
+	row = old;
+	row.values[IDEM_COL_RESPONSE] = PointerGetDatum(fire_response(verdict));
+	if (idem_store_update_own(&store, &old, &row) != IDEM_STORE_OK)
+		elog(ERROR, "the record of a key that was just used was changed");
+	if (claim != NULL)
+		idem_claims_note(fire->scope.name, key, claim->status, claim->hold,
+						 &row.tid);
+	idem_store_close(&store);
 }
 
 /*
