@@ -12,6 +12,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
 
 #include "binding.h"
 #include "compat.h"
@@ -164,6 +165,12 @@ idem_binding_holds(const IdemBinding *binding, const char *label)
 
 	if (binding->kind == IDEM_STATE_TEXT && binding->typmod < 0)
 		return true;
+	/* also one that this transaction has added, and may not use yet */
+	if (binding->kind == IDEM_STATE_ENUM)
+		return strlen(label) < NAMEDATALEN &&
+			SearchSysCacheExists2(ENUMTYPOIDNAME,
+								  ObjectIdGetDatum(binding->base_type),
+								  CStringGetDatum(label));
 	(void) idem_try(binding_try_value, &work, idem_try_tolerates);
 	return work.holds;
 }

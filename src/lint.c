@@ -21,11 +21,11 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
-#include "optimizer/optimizer.h"
 #include "rewrite/rewriteHandler.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
@@ -469,8 +469,8 @@ lint_triggers(Lint *lint, Relation rel)
 }
 
 /*
- * A column's default that no row may begin with.  One that is not constant is not
- * looked at.
+ * A column's default that no row may begin with.  One that has to be computed is
+ * not looked at: that may fail, or run what somebody else has made.
  */
 static void
 lint_default(Lint *lint, Relation rel, const IdemBinding *binding)
@@ -481,12 +481,9 @@ lint_default(Lint *lint, Relation rel, const IdemBinding *binding)
 
 	if (value == NULL)
 		return;
-	value = eval_const_expressions(NULL, value);
-	while (IsA(value, CoerceToDomain) || IsA(value, RelabelType))
-		value = IsA(value, RelabelType) ?
-			(Node *) ((RelabelType *) value)->arg :
-			(Node *) ((CoerceToDomain *) value)->arg;
-	if (!IsA(value, Const) || ((Const *) value)->constisnull)
+	value = strip_implicit_coercions(value);
+	if (!IsA(value, Const) || ((Const *) value)->constisnull ||
+		getBaseType(((Const *) value)->consttype) != binding->base_type)
 		return;
 	label = idem_binding_label(binding, ((Const *) value)->constvalue);
 	state = idem_definition_state(lint->definition, label);

@@ -59,6 +59,23 @@ SELECT count(idem_attach('m', 'lint_default', name))
 FROM unnest('{cut,label,of_domain,strange,padded,fine,none,made}'::name[]) AS name;
 SELECT code, severity, what FROM idem_lint('m');
 DROP TABLE lint_default;
+-- one that fails when it is computed, or runs something, is neither
+CREATE FUNCTION lint_bad() RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$BEGIN RAISE 'bad'; END$$;
+CREATE TABLE lint_fails (id int, a varchar(3) DEFAULT 'abcdef', b text DEFAULT lint_bad(), c text DEFAULT (1/0)::text);
+SELECT count(idem_attach('m', 'lint_fails', name)) FROM unnest('{a,b,c}'::name[]) AS name;
+SELECT what FROM idem_lint('m') WHERE code = 'default' ORDER BY what;
+DROP TABLE lint_fails;
+DROP FUNCTION lint_bad;
+-- a label that the transaction has just added is one
+CREATE TYPE lint_new AS ENUM ('a');
+CREATE TABLE lint_added (id int, s lint_new DEFAULT 'a');
+BEGIN;
+ALTER TYPE lint_new ADD VALUE 'b';
+SELECT idem_attach('m', 'lint_added', 's');
+SELECT count(*) FROM idem_lint('m') WHERE what LIKE '%lint_added%';
+ROLLBACK;
+DROP TABLE lint_added;
+DROP TYPE lint_new;
 DROP DOMAIN lint_domain;
 DROP TYPE lint_label;
 
