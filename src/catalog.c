@@ -304,8 +304,9 @@ idem_catalog_temporary(void)
 }
 
 /*
- * How many temporary relations and types, which names lead to, the session has; if
- * a role is told, of those who may not do themselves what it may.
+ * How many temporary objects the session has; if a role is told, of relations and
+ * types alone, which names lead to, and of those who may not do themselves what it
+ * may.
  */
 int
 idem_catalog_count_temporary(Oid role)
@@ -334,8 +335,8 @@ idem_catalog_count_temporary(Oid role)
 		object->classid == RelationRelationId ?
 		idem_catalog_owner_of(object->objid) : InvalidOid;
 
-		if (OidIsValid(owner) &&
-			(!OidIsValid(role) || !has_privs_of_role(owner, role)))
+		if (!OidIsValid(role) ||
+			(OidIsValid(owner) && !has_privs_of_role(owner, role)))
 			n++;
 	}
 	systable_endscan(scan);

@@ -386,7 +386,7 @@ direct_round(const IdemChange *change, DirectWrite *write, Relation index,
 	if (!direct_replace(change, write, snapshot, slot, new_slot))
 		return IDEM_CHANGE_UNDECIDED;
 	if (idem_rowversion_watch != NULL)
-		idem_rowversion_tell(change->rel, verdict->version);
+		idem_rowversion_tell(change->rel, slot, verdict->version);
 	verdict->version++;
 	return IDEM_CHANGE_DONE;
 }

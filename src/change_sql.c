@@ -176,7 +176,8 @@ static bool
 sql_write(const IdemChange *change, const Statement *statement, bool *counted)
 {
 	IdemVersionWatch watch = {
-		.relid = RelationGetRelid(change->rel),
+		.target = change->target,
+		.key = change->key,
 		.version = change->version,
 		.outer = idem_rowversion_watch
 	};

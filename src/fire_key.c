@@ -280,15 +280,18 @@ idem_fire_correct(IdemFire *fire, text *key, const IdemFireVerdict *verdict)
 	IdemRow		row;
 
 	idem_store_open(&store, RowExclusiveLock);
-	if (!idem_registry_read(&store, fire->scope.name, key, claim, true, &old))
-		elog(ERROR, "the record of a key that was just used is not there");
-	row = old;
-	row.values[IDEM_COL_RESPONSE] = PointerGetDatum(fire_response(verdict));
-	if (idem_store_update_own(&store, &old, &row) != IDEM_STORE_OK)
-		elog(ERROR, "the record of a key that was just used was changed");
-	if (claim != NULL)
-		idem_claims_note(fire->scope.name, key, claim->status, claim->hold,
-						 &row.tid);
+	/* the trigger may also have forgotten the key, or done more with it */
+	if (idem_registry_read(&store, fire->scope.name, key, claim, true, &old) &&
+		!old.nulls[IDEM_COL_RESPONSE])
+	{
+		row = old;
+		row.values[IDEM_COL_RESPONSE] =
+			PointerGetDatum(fire_response(verdict));
+		if (idem_store_update_own(&store, &old, &row) == IDEM_STORE_OK &&
+			claim != NULL)
+			idem_claims_note(fire->scope.name, key, claim->status,
+							 claim->hold, &row.tid);
+	}
 	idem_store_close(&store);
 }
 

@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -477,15 +478,22 @@ lint_default(Lint *lint, Relation rel, const IdemBinding *binding)
 {
 	Node	   *value = build_column_default(rel, binding->column);
 	IdemStateDef *state;
+	Const	   *constant;
+	Oid			output;
+	bool		is_varlena;
 	char	   *label;
 
 	if (value == NULL)
 		return;
 	value = strip_implicit_coercions(value);
-	if (!IsA(value, Const) || ((Const *) value)->constisnull ||
-		getBaseType(((Const *) value)->consttype) != binding->base_type)
+	if (!IsA(value, Const) || ((Const *) value)->constisnull)
 		return;
-	label = idem_binding_label(binding, ((Const *) value)->constvalue);
+	/* what has the column's type only when it is computed looks the same */
+	constant = (Const *) value;
+	getTypeOutputInfo(constant->consttype, &output, &is_varlena);
+	label = OidOutputFunctionCall(output, constant->constvalue);
+	if (binding->base_type == BPCHAROID)
+		label = pnstrdup(label, bpchartruelen(label, strlen(label)));
 	state = idem_definition_state(lint->definition, label);
 	if (state == NULL || !state->initial)
 		lint_say(lint, "default", "warning",

@@ -38,6 +38,7 @@
 #include "rowversion.h"
 #include "stats.h"
 #include "taken.h"
+#include "target.h"
 
 PG_FUNCTION_INFO_V1(idem_rowversion);
 
@@ -376,21 +377,44 @@ idem_rowversion_next(TriggerData *td, const IdemVersion *version, int64 *next)
 }
 
 /*
- * That a row is counted on from that version: tells who asks about the table.
+ * Whether a row has the key that is asked about.
+ */
+static bool
+rowversion_is_watched(const IdemVersionWatch *watch, Relation rel,
+					  TupleTableSlot *row)
+{
+	IdemTarget *target = watch->target;
+	Oid			relid = RelationGetRelid(rel);
+	Datum		key[IDEM_TARGET_MAXKEYS];
+
+	if (relid != target->relid &&
+		!(rel->rd_rel->relispartition &&
+		  list_member_oid(get_partition_ancestors(relid), target->relid)))
+		return false;
+	for (int i = 0; i < target->nkeys; i++)
+	{
+		AttrNumber	column = get_attnum(relid, target->columns[i]);
+		bool		isnull;
+
+		key[i] = slot_getattr(row, column, &isnull);
+		if (isnull)
+			return false;
+	}
+	return compareJsonbContainers(&idem_target_print(target, key)->root,
+								  &idem_target_print(target, watch->key)->root) == 0;
+}
+
+/*
+ * That a row, as it was, is counted on from that version: tells who asks about it.
  */
 void
-idem_rowversion_tell(Relation rel, int64 version)
+idem_rowversion_tell(Relation rel, TupleTableSlot *row, int64 version)
 {
-	Oid			relid = RelationGetRelid(rel);
-
 	for (IdemVersionWatch *watch = idem_rowversion_watch; watch != NULL;
 		 watch = watch->outer)
 	{
-		if (version == watch->version &&
-			(relid == watch->relid ||
-			 (rel->rd_rel->relispartition &&
-			  list_member_oid(get_partition_ancestors(relid), watch->relid))))
-			watch->seen = true;
+		if (version == watch->version && !watch->seen)
+			watch->seen = rowversion_is_watched(watch, rel, row);
 	}
 }
 
@@ -471,7 +495,7 @@ idem_rowversion(PG_FUNCTION_ARGS)
 				 errhidestmt(true),
 				 errtablecol(td->tg_relation, version->column)));
 	if (idem_rowversion_watch != NULL)
-		idem_rowversion_tell(td->tg_relation, old);
+		idem_rowversion_tell(td->tg_relation, td->tg_trigslot, old);
 	return rowversion_pass(fcinfo, check, rowversion_set(td, check, old + 1),
 						   old + 1);
 }

@@ -39,7 +39,8 @@ typedef struct IdemVersionLeave IdemVersionLeave;
 /* whether a statement counts a row on from that version */
 typedef struct IdemVersionWatch
 {
-	Oid			relid;			/* the table, or a partition of it */
+	struct IdemTarget *target;	/* the row is of this table, or a partition */
+	const Datum *key;
 	int64		version;
 	bool		seen;
 	struct IdemVersionWatch *outer;
@@ -50,7 +51,8 @@ typedef struct IdemVersionWatch
 
 /* rowversion.c */
 extern IdemVersionWatch *idem_rowversion_watch;
-extern void idem_rowversion_tell(Relation rel, int64 version);
+extern void idem_rowversion_tell(Relation rel, TupleTableSlot *row,
+								 int64 version);
 extern int64 idem_rowversion_from_datum(Datum value, Oid base);
 extern Datum idem_rowversion_to_datum(int64 value, Oid base);
 extern bool idem_rowversion_next(TriggerData *td, const IdemVersion *version,

@@ -13,7 +13,9 @@
  * Both triggers are called for one row, one after the other and by one query: so
  * a row that leaves is kept by the memory in which that has its functions.  It may
  * not arrive, since others suppress it; the next row that the query inserts has
- * another key then.
+ * another key then.  Where the table has none beside the columns that partition,
+ * it is taken for the one that left: nothing else is known of it, as triggers may
+ * have changed the rest.
  */
 #include "postgres.h"
 

@@ -241,6 +241,14 @@ SELECT id, outcome, from_state, to_state FROM idem_fire_many('fk_chosen', ARRAY[
 SELECT id, outcome, from_state, to_state FROM idem_fire_many('fk_chosen', ARRAY[5, 6], 'go', key => 'chosen5');
 UPDATE fk_chosen SET n = 0;
 SELECT outcome, from_state, to_state FROM idem_fire('fk_chosen', 2, 'go', key => 'chosen2');
+-- it may also forget the key
+CREATE OR REPLACE FUNCTION fk_choose() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM idem_forget('chosen6', 'idem.fire', true);
+	new.s := 'c';
+	RETURN new;
+END$$;
+SELECT outcome, from_state, to_state FROM idem_fire('fk_chosen', 6, 'go', key => 'chosen6');
 SELECT id, s FROM fk_chosen ORDER BY id;
 
 DROP TABLE fk_chosen;

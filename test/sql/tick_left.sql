@@ -136,6 +136,13 @@ SET LOCAL client_min_messages = error;
 SELECT table_name, row_key, outcome FROM idem_tick();
 SELECT 'le' AS t, s FROM le.t WHERE id = 8 UNION ALL SELECT 'lg', s FROM lg.t WHERE id = 8 ORDER BY t;
 ROLLBACK;
+CREATE OR REPLACE FUNCTION le.makes() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE sql AS 'SELECT 1'; RETURN NULL; END $$;
+BEGIN;
+CREATE DOMAIN pg_temp.mine AS int;
+UPDATE idem.timer SET due = now() - '1 min'::interval WHERE machine = 'left' AND table_schema = 'le';
+SET LOCAL client_min_messages = error;
+SELECT table_name, row_key, outcome FROM idem_tick();
+ROLLBACK;
 DROP TRIGGER makes ON le.t;
 
 -- a session with temporary objects of another's leaves the timer as it is, unlocked,

@@ -299,6 +299,23 @@ SELECT * FROM idem_update('regress_part', '{"id": 1, "region": "a"}'::jsonb, 1, 
 SELECT * FROM idem_update('regress_part_b', '{"id": 1, "region": "b"}', 2, '{}');
 SELECT * FROM idem_delete('regress_part', '{"id": 1, "region": "b"}', 2);
 DROP TABLE regress_part;
+-- stale is stale, also where a trigger of the statement counts another row on from that
+-- version
+CREATE TABLE regress_sum (id int PRIMARY KEY, n int NOT NULL DEFAULT 0, v int NOT NULL DEFAULT 1);
+CREATE FUNCTION regress_add() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF pg_trigger_depth() = 1 THEN
+		UPDATE regress_sum SET n = n + 1 WHERE id = 0;
+	END IF;
+	RETURN NULL;
+END$$;
+CREATE TRIGGER add AFTER UPDATE ON regress_sum FOR EACH STATEMENT EXECUTE FUNCTION regress_add();
+SELECT idem_attach_version('regress_sum', 'v');
+INSERT INTO regress_sum VALUES (0, 0, 4), (1, 0, 5);
+SELECT outcome, version FROM idem_update('regress_sum', 1, 4, '{"n": 7}');
+SELECT outcome, version FROM idem_update('regress_sum', 0, 5, '{"n": 7}');
+DROP TABLE regress_sum;
+DROP FUNCTION regress_add;
 -- inheritance: a row is its own table's
 CREATE TABLE regress_parent (id int PRIMARY KEY, v int NOT NULL DEFAULT 1);
 CREATE TABLE regress_child () INHERITS (regress_parent);
