@@ -177,7 +177,7 @@ idem_attachable_rows(Oid relid, const char *column,
 	initStringInfo(&report);
 	foreach(cell, idem_bound_count(&bound, &nulls))
 	{
-		const		IdemStateCount *count = lfirst(cell);
+		const IdemStateCount *count = lfirst(cell);
 		int			length = strlen(count->state);
 
 		if (idem_machine_state(machine, count->state, length) >= 0)

@@ -143,7 +143,7 @@ typedef struct HoldsWork
 	const IdemBinding *binding;
 	const char *label;
 	bool		holds;
-}			HoldsWork;
+} HoldsWork;
 
 static void
 binding_try_value(void *arg)

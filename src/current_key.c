@@ -130,7 +130,7 @@ current_key_set(const char *key, GucAction action)
  * Before a statement that may use parallel workers.
  */
 static void
-current_key_executor_start(QueryDesc * query, int eflags)
+current_key_executor_start(QueryDesc *query, int eflags)
 {
 	if (query->plannedstmt->parallelModeNeeded && current_key_is_hidden() &&
 		!IsInParallelMode())

@@ -35,7 +35,7 @@ typedef struct DecisionKey
 {
 	Oid			trigger;
 	ItemPointerData tid;
-}			DecisionKey;
+} DecisionKey;
 
 /* updates of one version stand inside each other */
 typedef struct Kept
@@ -44,14 +44,14 @@ typedef struct Kept
 	int			depth;			/* of triggers */
 	IdemDecision decision;
 	struct Kept *outer;
-}			Kept;
+} Kept;
 
 typedef struct Decision
 {
 	DecisionKey key;
 	char		status;			/* simplehash's own */
 	Kept	   *kept;			/* innermost first */
-}			Decision;
+} Decision;
 
 static inline uint32
 decision_hash_key(DecisionKey key)
@@ -97,11 +97,11 @@ typedef struct InnerDecision
 	DecisionKey key;
 	CommandId	command;
 	int			nestlevel;
-}			InnerDecision;
+} InnerDecision;
 
 /* all in TopTransactionContext */
 static decision_hash *decisions = NULL;
-static InnerDecision * inner = NULL;
+static InnerDecision *inner = NULL;
 static int	ninner = 0;
 static int	inner_room = 0;
 static const IdemMachine **machines = NULL;
@@ -158,7 +158,7 @@ decision_note_inner(DecisionKey key, CommandId command, int nestlevel)
  * Forgets what was decided for updates of the version that are over.
  */
 static void
-decision_clear(Decision * of, int depth)
+decision_clear(Decision *of, int depth)
 {
 	while (of->kept != NULL && of->kept->depth >= depth)
 	{
@@ -192,7 +192,7 @@ idem_decision_none(Oid trigger, ItemPointer tid, int depth)
  */
 void
 idem_decision_keep(Oid trigger, ItemPointer tid, CommandId command, int depth,
-				   const IdemDecision * decision)
+				   const IdemDecision *decision)
 {
 	MemoryContext caller = MemoryContextSwitchTo(TopTransactionContext);
 	int			nestlevel = GetCurrentTransactionNestLevel();
@@ -252,7 +252,7 @@ decision_unlink(DecisionKey key, CommandId command)
  */
 bool
 idem_decision_take(Oid trigger, ItemPointer tid, CommandId command,
-				   IdemDecision * decision)
+				   IdemDecision *decision)
 {
 	Kept	   *kept;
 

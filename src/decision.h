@@ -23,14 +23,14 @@ typedef struct IdemDecision
 	bool		has_image;		/* of the new row as it was decided on: */
 	uint64		row_hash;		/* guard_image.c */
 	uint64		key_hash;		/* by which it is known where it moves */
-}			IdemDecision;
+} IdemDecision;
 
 extern void idem_decision_init(void);
 extern void idem_decision_none(Oid trigger, ItemPointer tid, int depth);
 extern void idem_decision_keep(Oid trigger, ItemPointer tid, CommandId command,
-							   int depth, const IdemDecision * decision);
+							   int depth, const IdemDecision *decision);
 extern bool idem_decision_take(Oid trigger, ItemPointer tid, CommandId command,
-							   IdemDecision * decision);
+							   IdemDecision *decision);
 extern void idem_decision_hold(const IdemMachine *machine);
 
 #endif							/* IDEM_DECISION_H */

@@ -446,7 +446,7 @@ typedef struct Rewrite
 {
 	const IdemDefinition *old;
 	const IdemDefinition *new;
-}			Rewrite;
+} Rewrite;
 
 /*
  * Writes states that stay or are new, and transitions.
@@ -479,7 +479,7 @@ typedef struct RulePlace
 {
 	const char *machine;
 	int			line;
-}			RulePlace;
+} RulePlace;
 
 static void
 rule_context(void *arg)

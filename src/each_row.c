@@ -110,7 +110,7 @@ each_row_spare(ResultRelInfo *result)
 }
 
 static void
-each_row_executor_start(QueryDesc * query, int eflags)
+each_row_executor_start(QueryDesc *query, int eflags)
 {
 	MemoryContext caller;
 	ListCell   *lc;

@@ -152,7 +152,7 @@ guard_begin(FunctionCallInfo fcinfo)
  * A row that is written stays in its state: its timers go on, under its key.
  */
 void
-idem_guard_stays(IdemGuardCall * call, TriggerData *trigdata,
+idem_guard_stays(IdemGuardCall *call, TriggerData *trigdata,
 				 TupleTableSlot *old_slot, TupleTableSlot *new_slot)
 {
 	if (call->judge->machine->timed && call->judge->binding->history &&
@@ -165,7 +165,7 @@ idem_guard_stays(IdemGuardCall * call, TriggerData *trigdata,
  * What the row is to be known by that is decided on.
  */
 static void
-guard_image(IdemGuardCall * call, TriggerData *trigdata, IdemDecision * decision)
+guard_image(IdemGuardCall *call, TriggerData *trigdata, IdemDecision *decision)
 {
 	decision->has_image = true;
 	decision->row_hash = idem_guard_hash_row(trigdata->tg_newslot);
@@ -179,7 +179,7 @@ guard_image(IdemGuardCall * call, TriggerData *trigdata, IdemDecision * decision
  * Before the update of a row.
  */
 static HeapTuple
-guard_before_update(IdemGuardCall * call, TriggerData *trigdata)
+guard_before_update(IdemGuardCall *call, TriggerData *trigdata)
 {
 	IdemBinding *binding = call->judge->binding;
 	HeapTuple	old_tuple = trigdata->tg_trigtuple;
@@ -249,7 +249,7 @@ guard_before_update(IdemGuardCall * call, TriggerData *trigdata)
 }
 
 static void
-guard_after_update(IdemGuardCall * call, TriggerData *trigdata)
+guard_after_update(IdemGuardCall *call, TriggerData *trigdata)
 {
 	IdemBinding *binding = call->judge->binding;
 	HeapTuple	old_tuple = trigdata->tg_trigtuple;
@@ -289,7 +289,7 @@ guard_after_update(IdemGuardCall * call, TriggerData *trigdata)
 }
 
 static void
-guard_after_insert(IdemGuardCall * call, TriggerData *trigdata)
+guard_after_insert(IdemGuardCall *call, TriggerData *trigdata)
 {
 	IdemBinding *binding = call->judge->binding;
 

@@ -19,7 +19,7 @@ typedef struct IdemGuardSeen
 	Size		length;			/* 0: none yet */
 	char		image[32];
 	int			state;
-}			IdemGuardSeen;
+} IdemGuardSeen;
 
 /* one trigger of one relation in one statement */
 typedef struct IdemGuardCall
@@ -35,29 +35,29 @@ typedef struct IdemGuardCall
 	Bitmapset  *leave_columns;	/* by which a row is in its partition, or is
 								 * known where it moves */
 	Bitmapset  *key_columns;	/* idem_guard_key_columns() */
-}			IdemGuardCall;
+} IdemGuardCall;
 
 /* guard.c */
-extern void idem_guard_stays(IdemGuardCall * call, TriggerData *trigdata,
+extern void idem_guard_stays(IdemGuardCall *call, TriggerData *trigdata,
 							 TupleTableSlot *old_slot, TupleTableSlot *new_slot);
 
 /* guard_decide.c */
-extern int	idem_guard_state(IdemGuardCall * call, TupleTableSlot *slot,
+extern int	idem_guard_state(IdemGuardCall *call, TupleTableSlot *slot,
 							 Datum *value, bool *isnull);
-extern const char *idem_guard_name(IdemGuardCall * call, int state,
+extern const char *idem_guard_name(IdemGuardCall *call, int state,
 								   TupleTableSlot *slot);
-extern bool idem_guard_decide(IdemGuardCall * call, ItemPointer tid,
+extern bool idem_guard_decide(IdemGuardCall *call, ItemPointer tid,
 							  TupleTableSlot *old_slot,
 							  TupleTableSlot *new_slot,
-							  bool named, IdemDecision * decision,
+							  bool named, IdemDecision *decision,
 							  const IdemIntent **intent);
-extern bool idem_guard_prove(IdemGuardCall * call, ItemPointer tid,
-							 const IdemDecision * kept,
+extern bool idem_guard_prove(IdemGuardCall *call, ItemPointer tid,
+							 const IdemDecision *kept,
 							 TupleTableSlot *old_slot,
-							 TupleTableSlot *new_slot, IdemDecision * decision,
+							 TupleTableSlot *new_slot, IdemDecision *decision,
 							 const IdemIntent **intent);
-extern void idem_guard_insert(IdemGuardCall * call, TupleTableSlot *slot);
-extern void idem_guard_delete(IdemGuardCall * call, TupleTableSlot *slot);
+extern void idem_guard_insert(IdemGuardCall *call, TupleTableSlot *slot);
+extern void idem_guard_delete(IdemGuardCall *call, TupleTableSlot *slot);
 
 /* guard_image.c */
 extern uint64 idem_guard_hash_row(TupleTableSlot *slot);
@@ -69,10 +69,10 @@ extern uint64 idem_guard_hash_columns(TupleTableSlot *slot, Oid relid,
 extern void idem_guard_proof_init(void);
 extern bool idem_guard_proof_is_due(void);
 extern void idem_guard_proof_of_rest(int nestlevel);
-extern void idem_guard_proof_note(IdemGuardCall * call, Relation rel,
+extern void idem_guard_proof_note(IdemGuardCall *call, Relation rel,
 								  ItemPointer tid,
-								  const IdemDecision * decision);
-extern void idem_guard_proof_of_statement(IdemGuardCall * call, Relation rel);
+								  const IdemDecision *decision);
+extern void idem_guard_proof_of_statement(IdemGuardCall *call, Relation rel);
 
 /* guard_move.c */
 extern void idem_guard_move_init(void);
@@ -80,8 +80,8 @@ extern bool idem_guard_has_moved(void);
 extern Bitmapset *idem_guard_leave_columns(Relation rel,
 										   const IdemBinding *binding);
 extern Bitmapset *idem_guard_key_columns(Relation rel, bool *whole);
-extern bool idem_guard_leaves(const IdemGuardCall * call, TriggerData *trigdata);
-extern bool idem_guard_leave(IdemGuardCall * call, TriggerData *trigdata);
-extern bool idem_guard_arrive(IdemGuardCall * call, TriggerData *trigdata);
+extern bool idem_guard_leaves(const IdemGuardCall *call, TriggerData *trigdata);
+extern bool idem_guard_leave(IdemGuardCall *call, TriggerData *trigdata);
+extern bool idem_guard_arrive(IdemGuardCall *call, TriggerData *trigdata);
 
 #endif							/* IDEM_GUARD_CALL_H */

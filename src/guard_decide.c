@@ -45,7 +45,7 @@ guard_value(AttrNumber column, TupleTableSlot *slot, bool *isnull)
  * last two: its state is known without its label.
  */
 int
-idem_guard_state(IdemGuardCall * call, TupleTableSlot *slot, Datum *value, bool *isnull)
+idem_guard_state(IdemGuardCall *call, TupleTableSlot *slot, Datum *value, bool *isnull)
 {
 	const IdemBinding *binding = call->judge->binding;
 	IdemGuardSeen *seen;
@@ -86,7 +86,7 @@ idem_guard_state(IdemGuardCall * call, TupleTableSlot *slot, Datum *value, bool 
 }
 
 static char *
-guard_label(IdemGuardCall * call, Datum value, bool isnull)
+guard_label(IdemGuardCall *call, Datum value, bool isnull)
 {
 	return isnull ? NULL : idem_binding_label(call->judge->binding, value);
 }
@@ -95,7 +95,7 @@ guard_label(IdemGuardCall * call, Datum value, bool isnull)
  * The same where the state is known; NULL if the row has none.
  */
 const char *
-idem_guard_name(IdemGuardCall * call, int state, TupleTableSlot *slot)
+idem_guard_name(IdemGuardCall *call, int state, TupleTableSlot *slot)
 {
 	Datum		value;
 	bool		isnull;
@@ -110,7 +110,7 @@ idem_guard_name(IdemGuardCall * call, int state, TupleTableSlot *slot)
  * Where the write is not refused but only watched: whether to warn of it too.
  */
 static int
-guard_elevel(IdemGuardCall * call)
+guard_elevel(IdemGuardCall *call)
 {
 	if (!call->judge->binding->observe)
 		return ERROR;
@@ -122,7 +122,7 @@ guard_elevel(IdemGuardCall * call)
  * Counts a refusal that the judge does not report; before it is raised.
  */
 static void
-guard_count(IdemGuardCall * call, IdemCounter counter, const char *from,
+guard_count(IdemGuardCall *call, IdemCounter counter, const char *from,
 			const char *to)
 {
 	IdemRefusal refusal = {
@@ -141,7 +141,7 @@ guard_count(IdemGuardCall * call, IdemCounter counter, const char *from,
 }
 
 static int
-guard_insert_detail(const IdemGuardCall * call, const char *label)
+guard_insert_detail(const IdemGuardCall *call, const char *label)
 {
 	return errdetail("Column \"%s\" of table \"%s\" would begin with \"%s\".",
 					 NameStr(call->judge->binding->column_name),
@@ -152,7 +152,7 @@ guard_insert_detail(const IdemGuardCall * call, const char *label)
  * An insert in a state that is not initial.
  */
 static void
-guard_refuse_insert(IdemGuardCall * call, const char *label)
+guard_refuse_insert(IdemGuardCall *call, const char *label)
 {
 	const IdemMachine *machine = call->judge->machine;
 	int			elevel = guard_elevel(call);
@@ -197,7 +197,7 @@ guard_refuse_insert(IdemGuardCall * call, const char *label)
  * An update that may not be, unless it was reported before.
  */
 static void
-guard_refuse(IdemGuardCall * call, IdemDecision * decision,
+guard_refuse(IdemGuardCall *call, IdemDecision *decision,
 			 IdemJudgement verdict, const char *from, const char *to,
 			 const IdemIntent *intent, const IdemRule *rule)
 {
@@ -213,9 +213,9 @@ guard_refuse(IdemGuardCall * call, IdemDecision * decision,
  * does not move.  "told" is the caller's: the write was reported on before.
  */
 bool
-idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slot,
+idem_guard_decide(IdemGuardCall *call, ItemPointer tid, TupleTableSlot *old_slot,
 				  TupleTableSlot *new_slot, bool named,
-				  IdemDecision * decision, const IdemIntent **intent)
+				  IdemDecision *decision, const IdemIntent **intent)
 {
 	IdemJudge  *judge = call->judge;
 	IdemBinding *binding = judge->binding;
@@ -344,7 +344,7 @@ idem_guard_decide(IdemGuardCall * call, ItemPointer tid, TupleTableSlot *old_slo
  * Whether a row is what was decided on.
  */
 static bool
-guard_is_decided(IdemGuardCall * call, const IdemDecision * kept,
+guard_is_decided(IdemGuardCall *call, const IdemDecision *kept,
 				 TupleTableSlot *slot)
 {
 	Datum		value;
@@ -366,9 +366,9 @@ guard_is_decided(IdemGuardCall * call, const IdemDecision * kept,
  * has not moved.
  */
 bool
-idem_guard_prove(IdemGuardCall * call, ItemPointer tid, const IdemDecision * kept,
+idem_guard_prove(IdemGuardCall *call, ItemPointer tid, const IdemDecision *kept,
 				 TupleTableSlot *old_slot, TupleTableSlot *new_slot,
-				 IdemDecision * decision, const IdemIntent **intent)
+				 IdemDecision *decision, const IdemIntent **intent)
 {
 	if (kept != NULL && !kept->stays && guard_is_decided(call, kept, new_slot))
 	{
@@ -387,7 +387,7 @@ idem_guard_prove(IdemGuardCall * call, ItemPointer tid, const IdemDecision * kep
  * The rule for inserts.
  */
 void
-idem_guard_insert(IdemGuardCall * call, TupleTableSlot *slot)
+idem_guard_insert(IdemGuardCall *call, TupleTableSlot *slot)
 {
 	Datum		value;
 	bool		isnull;
@@ -402,7 +402,7 @@ idem_guard_insert(IdemGuardCall * call, TupleTableSlot *slot)
  * The rule for deletes.
  */
 void
-idem_guard_delete(IdemGuardCall * call, TupleTableSlot *slot)
+idem_guard_delete(IdemGuardCall *call, TupleTableSlot *slot)
 {
 	const IdemBinding *binding = call->judge->binding;
 	const IdemMachine *machine = call->judge->machine;

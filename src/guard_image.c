@@ -45,8 +45,8 @@ image_add_bytes(StringInfo image, const char *data, int len)
 static void
 image_add_column(StringInfo image, TupleTableSlot *slot, AttrNumber column)
 {
-	const		FormData_pg_attribute *att = TupleDescAttr(slot->tts_tupleDescriptor,
-														   column - 1);
+	const FormData_pg_attribute *att = TupleDescAttr(slot->tts_tupleDescriptor,
+													 column - 1);
 	bool		isnull;
 	Datum		value;
 	struct varlena *v;

@@ -131,7 +131,7 @@ idem_guard_leave_columns(Relation rel, const IdemBinding *binding)
  * Before the update of a row: whether it may be about to move.
  */
 bool
-idem_guard_leaves(const IdemGuardCall * call, TriggerData *trigdata)
+idem_guard_leaves(const IdemGuardCall *call, TriggerData *trigdata)
 {
 	TupleDesc	desc = trigdata->tg_trigslot->tts_tupleDescriptor;
 	int			member = -1;
@@ -198,7 +198,7 @@ move_set_columns(GuardMove *move, Relation rel)
  * After the delete of a row: true if it moves, and is kept.
  */
 bool
-idem_guard_leave(IdemGuardCall * call, TriggerData *trigdata)
+idem_guard_leave(IdemGuardCall *call, TriggerData *trigdata)
 {
 	IdemBinding *binding = call->judge->binding;
 	HeapTuple	old_tuple = trigdata->tg_trigtuple;
@@ -230,7 +230,7 @@ idem_guard_leave(IdemGuardCall * call, TriggerData *trigdata)
  * The arrival of a row that was in another partition.  False if it is another row.
  */
 static bool
-move_arrive(IdemGuardCall * call, TriggerData *trigdata, GuardMove *move)
+move_arrive(IdemGuardCall *call, TriggerData *trigdata, GuardMove *move)
 {
 	Relation	rel = trigdata->tg_relation;
 	Relation	source = table_open(move->relid, NoLock);
@@ -285,7 +285,7 @@ move_arrive(IdemGuardCall * call, TriggerData *trigdata, GuardMove *move)
  * After the insert of a row: true if it is one that moved here.
  */
 bool
-idem_guard_arrive(IdemGuardCall * call, TriggerData *trigdata)
+idem_guard_arrive(IdemGuardCall *call, TriggerData *trigdata)
 {
 	GuardMove  *move;
 	GuardMove	arrived;

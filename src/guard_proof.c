@@ -43,10 +43,10 @@ typedef struct ProofNote
 	Oid			filenode;
 	ItemPointerData tid;		/* of the old row */
 	IdemDecision decision;
-}			ProofNote;
+} ProofNote;
 
 /* in TopTransactionContext */
-static ProofNote * notes = NULL;
+static ProofNote *notes = NULL;
 static int	nnotes = 0;
 static int	notes_room = 0;
 static const char *last_path = NULL;
@@ -64,8 +64,8 @@ idem_guard_proof_is_due(void)
  * Notes a row whose final image is to be proven.
  */
 void
-idem_guard_proof_note(IdemGuardCall * call, Relation rel, ItemPointer tid,
-					  const IdemDecision * decision)
+idem_guard_proof_note(IdemGuardCall *call, Relation rel, ItemPointer tid,
+					  const IdemDecision *decision)
 {
 	ProofNote  *note;
 
@@ -102,7 +102,7 @@ idem_guard_proof_note(IdemGuardCall * call, Relation rel, ItemPointer tid,
  * Follows an old row to the one that was written in its place, and judges it.
  */
 static void
-proof_of_note(Relation rel, IdemGuardCall * call, ProofNote * note)
+proof_of_note(Relation rel, IdemGuardCall *call, ProofNote *note)
 {
 	TupleTableSlot *old_slot = table_slot_create(rel, NULL);
 	TupleTableSlot *new_slot = table_slot_create(rel, NULL);
@@ -138,7 +138,7 @@ proof_of_note(Relation rel, IdemGuardCall * call, ProofNote * note)
  * After a statement: proves the rows of the table that were noted in it.
  */
 void
-idem_guard_proof_of_statement(IdemGuardCall * call, Relation rel)
+idem_guard_proof_of_statement(IdemGuardCall *call, Relation rel)
 {
 	const char *tag = call->judge->binding->tag;
 	Oid			relid = call->judge->relid;
@@ -176,7 +176,7 @@ idem_guard_proof_of_statement(IdemGuardCall * call, Relation rel)
  * Acts as who wrote the row, and finds names as he did.
  */
 static void
-proof_become(const ProofNote * note, IdemIdentity *saved)
+proof_become(const ProofNote *note, IdemIdentity *saved)
 {
 	Oid			user;
 	int			security;

@@ -76,7 +76,7 @@ guard_has_subquery(Node *node, void *context)
  * Whether whatever function a call means takes or gives more than one row.
  */
 static bool
-call_is_of_rows(const FuncCall * call)
+call_is_of_rows(const FuncCall *call)
 {
 	char	   *schema;
 	char	   *name;
@@ -294,10 +294,10 @@ typedef struct GuardReading
 	ErrorData  *error;
 	bool		opened;			/* what fails is the guard */
 	bool		in_schema;		/* names could be looked up */
-}			GuardReading;
+} GuardReading;
 
 /* the innermost one: what is parsed may read other guards */
-static GuardReading * reading;
+static GuardReading *reading;
 
 static void
 guard_read(void *arg)

@@ -474,7 +474,10 @@ idem_history_changed(PG_FUNCTION_ARGS)
 		return PointerGetDatum(NULL);
 	}
 
-	/* one that inserted nothing has told nobody so, and is not the one around it */
+	/*
+	 * one that inserted nothing has told nobody so, and is not the one around
+	 * it
+	 */
 	if (tuplestore_tuple_count(trigdata->tg_newtable) > 0)
 		statement = idem_writing_statement(statement, relid, depth);
 	context = AllocSetContextCreate(CurrentMemoryContext, "idem history",

@@ -74,17 +74,17 @@ typedef struct Visited
 	TimestampTz next_at;
 	int			warnings;
 	TimestampTz warnings_since;
-}			Visited;
+} Visited;
 
 typedef struct RunningWorker
 {
 	Oid			database;		/* or InvalidOid */
 	BackgroundWorkerHandle *handle;
-}			RunningWorker;
+} RunningWorker;
 
 static shmem_request_hook_type former_request = NULL;
 static shmem_startup_hook_type former_startup = NULL;
-static IdemVisitSlot * slots = NULL;
+static IdemVisitSlot *slots = NULL;
 
 static HTAB *visited = NULL;
 static RunningWorker running[IDEM_MAX_WORKERS];
@@ -115,7 +115,7 @@ launcher_startup(void)
 }
 
 static void
-describe_worker(BackgroundWorker * worker, const char *name,
+describe_worker(BackgroundWorker *worker, const char *name,
 				const char *function, int restart_time)
 {
 	memset(worker, 0, sizeof(*worker));
@@ -284,7 +284,7 @@ launcher_naptime(void)
  * one.
  */
 static bool
-launcher_start(Visited * entry, TimestampTz now)
+launcher_start(Visited *entry, TimestampTz now)
 {
 	BackgroundWorker worker;
 	int			slot = 0;
@@ -340,7 +340,7 @@ launcher_start(Visited * entry, TimestampTz now)
  * What follows from the end of a visit.
  */
 static void
-launcher_finish(Visited * entry, IdemVisitSlot * slot, TimestampTz now)
+launcher_finish(Visited *entry, IdemVisitSlot *slot, TimestampTz now)
 {
 	entry->slot = -1;
 	entry->warnings = slot->warnings;

@@ -27,7 +27,7 @@ typedef struct IdemStateCount
 {
 	char	   *state;			/* first: the key of a hash table */
 	int64		rows;
-}			IdemStateCount;
+} IdemStateCount;
 
 /* machine.c */
 extern void idem_machine_check_name(const char *what, const char *name);

@@ -13,7 +13,7 @@ typedef struct IdemName
 {
 	text	   *scope;
 	text	   *key;
-}			IdemName;
+} IdemName;
 
 static inline bool
 idem_text_equal(text *a, text *b)

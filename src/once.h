@@ -73,7 +73,7 @@ typedef enum IdemOnceRowKind
 	IDEM_ROW_EXEMPT,			/* has no key */
 	IDEM_ROW_MOVED,				/* is no new one */
 	IDEM_ROW_STANDIN			/* of another statement's row that moves */
-}			IdemOnceRowKind;
+} IdemOnceRowKind;
 
 /* the row of a running statement that its triggers saw last */
 typedef struct IdemOnceRow
@@ -99,7 +99,7 @@ typedef struct IdemOnceRow
 	/* updated or leaving */
 	ItemPointerData tid;
 	HeapTuple	tuple;			/* its new version */
-}			IdemOnceRow;
+} IdemOnceRow;
 
 /* once_table.c */
 extern bool idem_once_is_ours(const Trigger *trigger);
@@ -120,15 +120,15 @@ extern int64 idem_once_count_keys(text *scope);
 extern void idem_once_import(Relation root, int64 former_keys);
 
 /* once_row.c */
-extern IdemOnceRow * idem_once_row_get(FmgrInfo *flinfo);
-extern IdemOnceRow * idem_once_row_newest(void);
+extern IdemOnceRow *idem_once_row_get(FmgrInfo *flinfo);
+extern IdemOnceRow *idem_once_row_newest(void);
 extern bool idem_once_row_is_alone(void);
-extern void idem_once_row_set(IdemOnceRow * row, IdemOnceRowKind kind);
-extern void idem_once_row_clear(IdemOnceRow * row);
-extern void idem_once_row_keep_key(IdemOnceRow * row, text *key);
-extern bool idem_once_row_is_gone(const IdemOnceRow * row);
-extern IdemOnceRow * idem_once_row_find_moving(const IdemOnceTable *table,
-											   text *key);
+extern void idem_once_row_set(IdemOnceRow *row, IdemOnceRowKind kind);
+extern void idem_once_row_clear(IdemOnceRow *row);
+extern void idem_once_row_keep_key(IdemOnceRow *row, text *key);
+extern bool idem_once_row_is_gone(const IdemOnceRow *row);
+extern IdemOnceRow *idem_once_row_find_moving(const IdemOnceTable *table,
+											  text *key);
 extern void idem_once_row_give_marks(void);
 extern void idem_once_row_init(void);
 

@@ -43,13 +43,13 @@ static dlist_head rows = DLIST_STATIC_INIT(rows);
 static int	nunderway = 0;
 
 static bool
-row_is_under_way(const IdemOnceRow * row)
+row_is_under_way(const IdemOnceRow *row)
 {
 	return row->kind >= IDEM_ROW_MARKED;
 }
 
 void
-idem_once_row_set(IdemOnceRow * row, IdemOnceRowKind kind)
+idem_once_row_set(IdemOnceRow *row, IdemOnceRowKind kind)
 {
 	nunderway -= row_is_under_way(row);
 	row->kind = kind;
@@ -62,7 +62,7 @@ idem_once_row_set(IdemOnceRow * row, IdemOnceRowKind kind)
  * Hands the mark of a row over to the transaction's pending ones.
  */
 static void
-row_give_mark(IdemOnceRow * row)
+row_give_mark(IdemOnceRow *row)
 {
 	if (!row->owns_mark)
 		return;
@@ -220,7 +220,7 @@ idem_once_row_get(FmgrInfo *flinfo)
  * The statement's former row has not been inserted, or is done with.
  */
 void
-idem_once_row_clear(IdemOnceRow * row)
+idem_once_row_clear(IdemOnceRow *row)
 {
 	row_give_mark(row);
 	idem_once_row_set(row, IDEM_ROW_NONE);
@@ -230,7 +230,7 @@ idem_once_row_clear(IdemOnceRow * row)
 }
 
 void
-idem_once_row_keep_key(IdemOnceRow * row, text *key)
+idem_once_row_keep_key(IdemOnceRow *row, text *key)
 {
 	Size		size = VARSIZE_ANY(key);
 
@@ -246,7 +246,7 @@ idem_once_row_keep_key(IdemOnceRow * row, text *key)
  * Whether a row that was to leave its partition has left it.
  */
 bool
-idem_once_row_is_gone(const IdemOnceRow * row)
+idem_once_row_is_gone(const IdemOnceRow *row)
 {
 	Relation	rel = table_open(row->relid, NoLock);
 	TupleTableSlot *slot = table_slot_create(rel, NULL);

@@ -52,7 +52,7 @@ idem_own_require(Relation rel, const Oid *types, int ncolumns)
  * connected to SPI; its rows are in SPI_tuptable.  How many.
  */
 uint64
-idem_own_run_at(IdemOwnStatement * statement, IdemRelation whose,
+idem_own_run_at(IdemOwnStatement *statement, IdemRelation whose,
 				const Datum *values, const char *nulls, Snapshot snapshot)
 {
 	bool		by_index = statement->way == IDEM_OWN_BY_INDEX;
@@ -83,7 +83,7 @@ idem_own_run_at(IdemOwnStatement * statement, IdemRelation whose,
  * The same by the latest one, without a NULL.
  */
 uint64
-idem_own_run(IdemOwnStatement * statement, IdemRelation whose,
+idem_own_run(IdemOwnStatement *statement, IdemRelation whose,
 			 const Datum *values)
 {
 	return idem_own_run_at(statement, whose, values, NULL,

@@ -16,7 +16,7 @@ typedef enum IdemOwnWay
 	IDEM_OWN_READ,
 	IDEM_OWN_WRITE,				/* or lock rows */
 	IDEM_OWN_BY_INDEX			/* whatever the planner would like */
-}			IdemOwnWay;
+} IdemOwnWay;
 
 /* a constant statement and, once it has run, its plan */
 typedef struct IdemOwnStatement
@@ -26,12 +26,12 @@ typedef struct IdemOwnStatement
 	int			nparams;
 	Oid			types[16];
 	struct _SPI_plan *plan;
-}			IdemOwnStatement;
+} IdemOwnStatement;
 
-extern uint64 idem_own_run_at(IdemOwnStatement * statement, IdemRelation whose,
+extern uint64 idem_own_run_at(IdemOwnStatement *statement, IdemRelation whose,
 							  const Datum *values, const char *nulls,
 							  Snapshot snapshot);
-extern uint64 idem_own_run(IdemOwnStatement * statement, IdemRelation whose,
+extern uint64 idem_own_run(IdemOwnStatement *statement, IdemRelation whose,
 						   const Datum *values);
 extern void idem_own_require(Relation rel, const Oid *types, int ncolumns);
 extern int	idem_own_column(TupleDesc desc, const char *name);

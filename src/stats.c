@@ -75,8 +75,8 @@ enum
 static int
 stats_compare(const void *a, const void *b)
 {
-	const		IdemStatsKey *x = &(*(IdemStatsRow * const *) a)->key;
-	const		IdemStatsKey *y = &(*(IdemStatsRow * const *) b)->key;
+	const IdemStatsKey *x = &(*(IdemStatsRow *const *) a)->key;
+	const IdemStatsKey *y = &(*(IdemStatsRow *const *) b)->key;
 
 	if (x->kind != y->kind)
 		return x->kind - y->kind;
@@ -95,7 +95,7 @@ stats_seconds(int64 usecs)
 }
 
 static void
-stats_put_row(ReturnSetInfo *rsinfo, IdemStatsRow * row)
+stats_put_row(ReturnSetInfo *rsinfo, IdemStatsRow *row)
 {
 	Datum		values[STATS_NCOLUMNS] = {0};
 	bool		nulls[STATS_NCOLUMNS] = {false};
@@ -250,7 +250,7 @@ idem_refusals(PG_FUNCTION_ARGS)
 	n = idem_stats_copy_refusals(&refusals);
 	for (int i = 0; i < n; i++)
 	{
-		const		IdemKeptRefusal *kept = &refusals[i];
+		const IdemKeptRefusal *kept = &refusals[i];
 		Datum		values[REFUSAL_NCOLUMNS];
 		bool		nulls[REFUSAL_NCOLUMNS] = {false};
 

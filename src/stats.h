@@ -24,7 +24,7 @@ typedef enum IdemStatsKind
 	IDEM_STATS_TICK,
 	IDEM_STATS_OTHERS,			/* whatever found no row of its own */
 	IDEM_STATS_NKINDS
-}			IdemStatsKind;
+} IdemStatsKind;
 
 typedef enum IdemCounter
 {
@@ -47,7 +47,7 @@ typedef enum IdemCounter
 	IDEM_COUNT_RUNS,			/* sweeps or ticks */
 	IDEM_COUNT_REMOVED,
 	IDEM_NCOUNTERS
-}			IdemCounter;
+} IdemCounter;
 
 /* values that are set, not counted */
 typedef enum IdemGauge
@@ -63,7 +63,7 @@ typedef enum IdemGauge
 	IDEM_GAUGE_ROUND_FILE,		/* ... and of which file */
 	IDEM_GAUGE_CAUGHT_UP_AT,	/* what expired before it is gone */
 	IDEM_NGAUGES
-}			IdemGauge;
+} IdemGauge;
 
 typedef struct IdemStatsRow IdemStatsRow;
 
@@ -79,20 +79,20 @@ typedef struct IdemRefusal
 	const char *to;
 	const char *event;
 	int			sqlerrcode;
-}			IdemRefusal;
+} IdemRefusal;
 
 /* whether there is anything to count in */
 extern bool idem_stats_on;
 
 extern void idem_stats_init(void);
-extern IdemStatsRow * idem_stats_row(IdemStatsKind kind, const char *name,
-									 Size len);
-extern void idem_stats_add(IdemStatsRow * row, IdemCounter counter, int64 n);
-extern void idem_stats_set(IdemStatsRow * row, IdemGauge gauge, int64 value);
-extern int64 idem_stats_get(IdemStatsRow * row, IdemGauge gauge);
+extern IdemStatsRow *idem_stats_row(IdemStatsKind kind, const char *name,
+									Size len);
+extern void idem_stats_add(IdemStatsRow *row, IdemCounter counter, int64 n);
+extern void idem_stats_set(IdemStatsRow *row, IdemGauge gauge, int64 value);
+extern int64 idem_stats_get(IdemStatsRow *row, IdemGauge gauge);
 extern void idem_stats_count_claim(text *scope, IdemOutcome outcome,
 								   int64 waited);
-extern void idem_stats_count_refusal(const IdemRefusal * refusal);
+extern void idem_stats_count_refusal(const IdemRefusal *refusal);
 
 /*
  * What hot paths call: nothing but a test where nothing is counted.
@@ -114,7 +114,7 @@ idem_stats_counted(IdemStatsKind kind, const char *name, IdemCounter counter)
 }
 
 static inline void
-idem_stats_refused(const IdemRefusal * refusal)
+idem_stats_refused(const IdemRefusal *refusal)
 {
 	if (idem_stats_on)
 		idem_stats_count_refusal(refusal);

@@ -58,13 +58,13 @@ typedef struct StatsShared
 
 	/* under the lock of the ring */
 	uint64		nrefusals;		/* that ever were */
-}			StatsShared;
+} StatsShared;
 
 typedef struct StatsName
 {
 	IdemStatsKey key;
 	int			place;
-}			StatsName;
+} StatsName;
 
 /* what this session remembers of a kind: the name it met last */
 typedef struct StatsLast
@@ -72,26 +72,26 @@ typedef struct StatsLast
 	IdemStatsRow *row;
 	Size		len;
 	char		name[IDEM_STATS_NAME];
-}			StatsLast;
+} StatsLast;
 
 typedef struct StatsRemembered
 {
 	IdemStatsKey key;
 	IdemStatsRow *row;
-}			StatsRemembered;
+} StatsRemembered;
 
 bool		idem_stats_on = false;
 
 static shmem_request_hook_type former_request = NULL;
 static shmem_startup_hook_type former_startup = NULL;
 
-static StatsShared * shared = NULL;
+static StatsShared *shared = NULL;
 static HTAB *names = NULL;
-static IdemStatsRow * rows = NULL;	/* stats_max of them, and one for all */
+static IdemStatsRow *rows = NULL;	/* stats_max of them, and one for all */
 static int *free_places = NULL;
-static IdemKeptRefusal * ring = NULL;
-static LWLock * rows_lock = NULL;
-static LWLock * ring_lock = NULL;
+static IdemKeptRefusal *ring = NULL;
+static LWLock *rows_lock = NULL;
+static LWLock *ring_lock = NULL;
 
 static uint64 generation = 0;
 static StatsLast last[IDEM_STATS_NKINDS];
@@ -119,7 +119,7 @@ stats_request(void)
 }
 
 static void
-stats_init_row(IdemStatsRow * row)
+stats_init_row(IdemStatsRow *row)
 {
 	for (int i = 0; i < IDEM_NGAUGES; i++)
 		pg_atomic_init_u64(&row->gauges[i], 0);
@@ -194,7 +194,7 @@ idem_stats_init(void)
  * Gives the name a row, if it has none and there is room; under the lock.
  */
 static IdemStatsRow *
-stats_make_row(const IdemStatsKey * key)
+stats_make_row(const IdemStatsKey *key)
 {
 	StatsName  *name = hash_search(names, key, HASH_FIND, NULL);
 	IdemStatsRow *row;
@@ -282,7 +282,7 @@ stats_clean(bool at_once)
  * The row of a name, from shared memory.
  */
 static IdemStatsRow *
-stats_look_up(const IdemStatsKey * key)
+stats_look_up(const IdemStatsKey *key)
 {
 	IdemStatsKey others = {.database = key->database,.kind = IDEM_STATS_OTHERS};
 	IdemStatsRow *row = NULL;
@@ -394,7 +394,7 @@ idem_stats_row(IdemStatsKind kind, const char *name, Size len)
 }
 
 void
-idem_stats_add(IdemStatsRow * row, IdemCounter counter, int64 n)
+idem_stats_add(IdemStatsRow *row, IdemCounter counter, int64 n)
 {
 	IdemStripe *stripe = &row->stripes[MyProcPid % IDEM_STATS_STRIPES];
 
@@ -402,19 +402,19 @@ idem_stats_add(IdemStatsRow * row, IdemCounter counter, int64 n)
 }
 
 void
-idem_stats_set(IdemStatsRow * row, IdemGauge gauge, int64 value)
+idem_stats_set(IdemStatsRow *row, IdemGauge gauge, int64 value)
 {
 	pg_atomic_write_u64(&row->gauges[gauge], (uint64) value);
 }
 
 int64
-idem_stats_get(IdemStatsRow * row, IdemGauge gauge)
+idem_stats_get(IdemStatsRow *row, IdemGauge gauge)
 {
 	return (int64) pg_atomic_read_u64(&row->gauges[gauge]);
 }
 
 int64
-idem_stats_sum(IdemStatsRow * row, IdemCounter counter)
+idem_stats_sum(IdemStatsRow *row, IdemCounter counter)
 {
 	int64		sum = 0;
 
@@ -469,7 +469,7 @@ stats_keep_string(char *to, Size room, const char *from)
  * Counts a refusal and keeps it.  To be called before the error is raised.
  */
 void
-idem_stats_count_refusal(const IdemRefusal * refusal)
+idem_stats_count_refusal(const IdemRefusal *refusal)
 {
 	IdemKeptRefusal kept;
 	char	   *role;
@@ -515,7 +515,7 @@ idem_stats_count_refusal(const IdemRefusal * refusal)
  * The rows of this database and the one of all, in no order.
  */
 int
-idem_stats_copy_rows(IdemStatsRow * **found)
+idem_stats_copy_rows(IdemStatsRow ***found)
 {
 	IdemStatsRow **copy = palloc((idem_guc_stats_max + 1) *
 								 sizeof(IdemStatsRow *));
@@ -540,7 +540,7 @@ idem_stats_copy_rows(IdemStatsRow * **found)
  * This database's refusals, the latest first.
  */
 int
-idem_stats_copy_refusals(IdemKeptRefusal * *refusals)
+idem_stats_copy_refusals(IdemKeptRefusal **refusals)
 {
 	uint64		nkept;
 	int			n = 0;

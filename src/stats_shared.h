@@ -22,14 +22,14 @@ typedef struct IdemStatsKey
 	int32		kind;
 	char		name[IDEM_STATS_NAME];
 	char		padding[3];
-}			IdemStatsKey;
+} IdemStatsKey;
 
 typedef struct IdemStripe
 {
 	pg_atomic_uint64 counters[IDEM_NCOUNTERS];
 	char		padding[24 * sizeof(uint64) -
 						IDEM_NCOUNTERS * sizeof(pg_atomic_uint64)];
-}			IdemStripe;
+} IdemStripe;
 
 struct IdemStatsRow
 {
@@ -58,11 +58,11 @@ typedef struct IdemKeptRefusal
 	bool		has_from;
 	bool		has_to;
 	bool		has_event;
-}			IdemKeptRefusal;
+} IdemKeptRefusal;
 
-extern int64 idem_stats_sum(IdemStatsRow * row, IdemCounter counter);
-extern int	idem_stats_copy_rows(IdemStatsRow * **rows);
-extern int	idem_stats_copy_refusals(IdemKeptRefusal * *refusals);
+extern int64 idem_stats_sum(IdemStatsRow *row, IdemCounter counter);
+extern int	idem_stats_copy_rows(IdemStatsRow ***rows);
+extern int	idem_stats_copy_refusals(IdemKeptRefusal **refusals);
 extern void idem_stats_forget(void);
 
 #endif							/* IDEM_STATS_SHARED_H */

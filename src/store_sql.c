@@ -182,13 +182,13 @@ sql_set_planning(const SqlPlanning *planning)
  * serves: a condition may have to wait for that of a policy.
  */
 static bool
-sql_is_forced(const CachedPlan * planned)
+sql_is_forced(const CachedPlan *planned)
 {
 	ListCell   *lc;
 
 	foreach(lc, planned->stmt_list)
 	{
-		const		PlannedStmt *statement = lfirst_node(PlannedStmt, lc);
+		const PlannedStmt *statement = lfirst_node(PlannedStmt, lc);
 
 		if (statement->planTree != NULL &&
 			IDEM_PLAN_IS_FORCED(statement->planTree))

@@ -267,7 +267,7 @@ key_delete_one(void *arg)
  * many there were; -1 if the turn ended before the last.
  */
 static int64
-key_one_by_one(KeySweep *keys, IdemOwnStatement * which, const Datum *values,
+key_one_by_one(KeySweep *keys, IdemOwnStatement *which, const Datum *values,
 			   void (*work) (void *arg))
 {
 	IdemSweep  *sweep = keys->sweep;

@@ -44,14 +44,14 @@ static Pending pending[MAX_PENDING];
 static int	npending = 0;
 
 /* of the kind that is at its turn, or NULL */
-static IdemStatsRow * current = NULL;
+static IdemStatsRow *current = NULL;
 static SubTransactionId current_sub;
 
 /*
  * A time of the past, or 0.
  */
 static TimestampTz
-sweep_stats_past(IdemStatsRow * row, int gauge, TimestampTz now)
+sweep_stats_past(IdemStatsRow *row, int gauge, TimestampTz now)
 {
 	TimestampTz then = idem_stats_get(row, gauge);
 
@@ -170,7 +170,7 @@ sweep_stats_register(void)
  * A call of this transaction, to be filled in, or NULL where there are too many.
  */
 static Pending *
-sweep_stats_add(IdemStatsRow * row)
+sweep_stats_add(IdemStatsRow *row)
 {
 	Pending    *call;
 

@@ -65,7 +65,7 @@ sweep_list(SweepRange *range, const Datum *values)
 {
 	IdemSweep  *sweep = range->sweep;
 
-	(void) idem_own_run((IdemOwnStatement *) & sweep->kind->list,
+	(void) idem_own_run((IdemOwnStatement *) &sweep->kind->list,
 						sweep->kind->relation, values);
 	range->nfound = SPI_processed;
 	range->found = MemoryContextAlloc(sweep->context,

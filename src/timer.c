@@ -356,7 +356,7 @@ idem_timers_name_table(Datum *args, Oid relid, const char *tag)
  * Runs a statement as the owner of idem.timer, while connected to SPI.
  */
 static uint64
-timers_run(IdemOwnStatement * statement, const Datum *values)
+timers_run(IdemOwnStatement *statement, const Datum *values)
 {
 	return idem_own_run_at(statement, IDEM_REL_TIMER, values, NULL,
 						   InvalidSnapshot);
@@ -366,7 +366,7 @@ timers_run(IdemOwnStatement * statement, const Datum *values)
  * The same for one that may make timers, but those of rows that move.
  */
 uint64
-idem_timers_run(IdemOwnStatement * statement, const Datum *values)
+idem_timers_run(IdemOwnStatement *statement, const Datum *values)
 {
 	idem_timers_forget_moves();
 	return timers_run(statement, values);

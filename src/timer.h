@@ -45,17 +45,17 @@ extern void idem_timers_carry(const IdemBinding *binding,
 extern void idem_timers_name(Datum *args, const char *schema,
 							 const char *table, const char *tag);
 extern void idem_timers_name_table(Datum *args, Oid relid, const char *tag);
-extern uint64 idem_timers_run(IdemOwnStatement * statement,
+extern uint64 idem_timers_run(IdemOwnStatement *statement,
 							  const Datum *values);
 
 /* timer_find.c */
 extern Relation idem_timers_open_table(void);
-extern IdemTimersFound * idem_timers_find(Oid relid, const char *tag,
-										  const Datum *hashes,
-										  const Datum *keys, int n);
+extern IdemTimersFound *idem_timers_find(Oid relid, const char *tag,
+										 const Datum *hashes,
+										 const Datum *keys, int n);
 extern bool idem_timers_lock(Relation rel, ItemPointer tid,
 							 TupleTableSlot *slot);
-extern void idem_timers_delete(IdemTimersFound * found);
+extern void idem_timers_delete(IdemTimersFound *found);
 extern void idem_timers_forget_moves(void);
 extern uint64 idem_timers_hash_key(Datum key);
 extern void idem_timers_remember_left(Oid relid, const char *tag, uint64 key);

@@ -69,7 +69,7 @@ typedef struct Remembered
 	uint64		generation;		/* ... and of what is remembered */
 	int			n;
 	ItemPointerData tids[4];
-}			Remembered;
+} Remembered;
 
 static Remembered remembered[1024];
 static uint64 generation = 1;
@@ -139,7 +139,7 @@ find_is_text(HeapTuple tuple, TupleDesc desc, int column, const char *value)
 }
 
 static void
-find_add(IdemTimersFound * found, ItemPointer tid)
+find_add(IdemTimersFound *found, ItemPointer tid)
 {
 	if (found->n == found->room)
 	{
@@ -211,7 +211,7 @@ find_place(Oid relid, uint64 tag, uint64 key)
 }
 
 static bool
-find_is_known(const Remembered * row, Oid relid, uint64 tag, uint64 key)
+find_is_known(const Remembered *row, Oid relid, uint64 tag, uint64 key)
 {
 	return row->relid == relid && row->tag == tag &&
 		row->key == key && row->generation == generation &&
@@ -263,8 +263,8 @@ idem_timers_remember_made(Oid relid, const char *tag, uint64 key,
  * Adds what is remembered of a row; false if that is not known, or not so any more.
  */
 static bool
-find_remembered(Relation rel, TupleTableSlot *slot, const Remembered * row,
-				Jsonb *key, IdemTimersFound * found)
+find_remembered(Relation rel, TupleTableSlot *slot, const Remembered *row,
+				Jsonb *key, IdemTimersFound *found)
 {
 	for (int i = 0; i < row->n; i++)
 	{
@@ -321,7 +321,7 @@ idem_timers_find(Oid relid, const char *tag, const Datum *hashes,
 		HeapTuple	tuple;
 
 		uint64		key_hash = idem_timers_hash_key(keys[i]);
-		const		Remembered *row = find_place(relid, hash, key_hash);
+		const Remembered *row = find_place(relid, hash, key_hash);
 
 		if (find_is_known(row, relid, hash, key_hash) &&
 			find_remembered(rel, slot, row, key, found))
@@ -385,7 +385,7 @@ find_is_held(TupleTableSlot *slot)
  * Deletes what was found, but what a ticker is at.
  */
 void
-idem_timers_delete(IdemTimersFound * found)
+idem_timers_delete(IdemTimersFound *found)
 {
 	Relation	rel;
 	TupleTableSlot *slot;

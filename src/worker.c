@@ -54,9 +54,9 @@ typedef enum Batch
 	BATCH_CHECK,				/* look whether the extension is there */
 	BATCH_TICK,
 	BATCH_SWEEP
-}			Batch;
+} Batch;
 
-static IdemVisitSlot * slot = NULL;
+static IdemVisitSlot *slot = NULL;
 static emit_log_hook_type former_log = NULL;
 
 /*

@@ -17,7 +17,7 @@ typedef enum IdemVisit
 	IDEM_VISIT_MORE,			/* there is much left to do */
 	IDEM_VISIT_ASIDE,			/* somebody wants the database for himself */
 	IDEM_VISIT_ABSENT			/* the extension is not there */
-}			IdemVisit;
+} IdemVisit;
 
 /*
  * One for each worker that may run.  The launcher fills it in before the
@@ -30,11 +30,11 @@ typedef struct IdemVisitSlot
 	bool		quiet;			/* the last visit failed, and that was logged */
 	int			warnings;		/* how many more may be logged */
 	IdemVisit	outcome;
-}			IdemVisitSlot;
+} IdemVisitSlot;
 
 /* launcher.c */
 extern void idem_launcher_init(void);
-extern IdemVisitSlot * idem_launcher_slot(int i);
+extern IdemVisitSlot *idem_launcher_slot(int i);
 extern bool idem_launcher_lock_database(Oid database);
 
 #endif							/* IDEM_WORKER_H */

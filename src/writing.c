@@ -60,7 +60,7 @@ typedef struct Taker
 	CommandId	command;
 	TransactionId by;
 	struct Taker *former;
-}			Taker;
+} Taker;
 
 /* a row version that a statement inside of the one that wrote it replaces */
 typedef struct VersionKey
@@ -71,7 +71,7 @@ typedef struct VersionKey
 	CommandId	command;		/* that wrote it; InvalidCommandId: for those
 								 * who got the key */
 	uint32		zero;
-}			VersionKey;
+} VersionKey;
 
 typedef struct Version
 {
@@ -86,7 +86,7 @@ typedef struct Version
 	CommandId	former;
 	int64		former_hash;
 	Taker	   *takers;			/* who got the key, the last first */
-}			Version;
+} Version;
 
 static inline uint32
 version_hash_key(VersionKey key)
@@ -134,7 +134,7 @@ typedef struct WritingTable
 	bool		updated;		/* all that it updated */
 	uint64		serial;			/* no two share one */
 	struct WritingTable *next;
-}			WritingTable;
+} WritingTable;
 
 /* in TopTransactionContext */
 typedef struct Replaced
@@ -147,10 +147,10 @@ typedef struct Replaced
 	CommandId	action_last;
 	int			action_depth;	/* the fewest triggers that one ran in */
 	MemoryContextCallback callback;
-}			Replaced;
+} Replaced;
 
 static Writing *writings = NULL;	/* innermost first */
-static Replaced * replaced = NULL;
+static Replaced *replaced = NULL;
 static uint64 last_serial = 0;
 
 static uint32
@@ -381,7 +381,7 @@ version_find(const IdemBinding *binding, CommandId command, int64 hash)
 }
 
 static bool
-version_is_passed(const Version * version)
+version_is_passed(const Version *version)
 {
 	return TransactionIdIsValid(version->passed_by) &&
 		TransactionIdIsCurrentTransactionId(version->passed_by);
@@ -609,7 +609,7 @@ idem_writing_reserved(const IdemBinding *binding, CommandId command,
  * The last of those who got a key that counts.
  */
 static Taker *
-version_taker(Version * version)
+version_taker(Version *version)
 {
 	while (version->takers != NULL &&
 		   !TransactionIdIsCurrentTransactionId(version->takers->by))
