@@ -29,8 +29,7 @@ typedef struct IdemVersion
 	bool		others;			/* triggers before it may change the row */
 	Bitmapset  *partition;		/* columns by which a row is in this one, as
 								 * in tg_updatedcols */
-	bool		arrives;		/* one sees to rows that move to a partition: */
-	char		arrival_name[NAMEDATALEN];
+	bool		arrives;		/* one sees to rows that move to a partition */
 	char		insert_later[NAMEDATALEN];	/* could undo what that does */
 } IdemVersion;
 
@@ -61,6 +60,7 @@ extern int64 idem_rowversion_max(Oid base);
 
 /* rowversion_read.c */
 extern void idem_rowversion_init(void);
+extern bool idem_rowversion_is_arrival(const Trigger *trigger);
 extern bool idem_rowversion_find(Relation rel, IdemVersion *version);
 extern bool idem_rowversion_is_after(Relation rel, const IdemVersion *version,
 									 const Trigger *trigger);

@@ -205,6 +205,18 @@ rowversion_is_before(const Trigger *trigger, int16 event)
 }
 
 /*
+ * Whether it sees to rows that arrive from another partition.
+ */
+bool
+idem_rowversion_is_arrival(const Trigger *trigger)
+{
+	return rowversion_is_before(trigger, TRIGGER_TYPE_INSERT) &&
+		trigger->tgnargs == 1 &&
+		strcmp(trigger->tgargs[0], IDEM_VERSION_ARRIVES) == 0 &&
+		rowversion_is_ours(trigger->tgfoid);
+}
+
+/*
  * Whether it is another's and fires where ours does.  One for replicas does only
  * where ours fires there as well.
  */
@@ -234,12 +246,10 @@ rowversion_read_arrival(const TriggerDesc *desc, const Trigger *ours,
 
 		if (rowversion_is_other(trigger, ours, TRIGGER_TYPE_INSERT))
 			strlcpy(version->insert_later, trigger->tgname, NAMEDATALEN);
-		else if (rowversion_is_before(trigger, TRIGGER_TYPE_INSERT) &&
-				 rowversion_is_ours(trigger->tgfoid))
+		else if (idem_rowversion_is_arrival(trigger))
 		{
 			version->arrives = trigger->tgenabled == ours->tgenabled ||
 				trigger->tgenabled == TRIGGER_FIRES_ALWAYS;
-			strlcpy(version->arrival_name, trigger->tgname, NAMEDATALEN);
 			version->insert_later[0] = '\0';
 		}
 	}

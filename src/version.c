@@ -369,6 +369,36 @@ version_qualified_name(Relation rel)
 }
 
 /*
+ * The table's triggers for rows that arrive, by name, but those that go with a
+ * parent's.  They are left where the version's was dropped by hand.
+ */
+static List *
+version_arrivals(Relation rel)
+{
+	TriggerDesc *desc = CopyTriggerDesc(rel->trigdesc);
+	List	   *names = NIL;
+
+	for (int i = 0; desc != NULL && i < desc->numtriggers; i++)
+	{
+		const Trigger *trigger = &desc->triggers[i];
+
+		if (!trigger->tgisclone && idem_rowversion_is_arrival(trigger))
+			names = lappend(names, trigger->tgname);
+	}
+	return names;
+}
+
+static void
+version_drop(const char *table, List *names)
+{
+	ListCell   *lc;
+
+	foreach(lc, names)
+		version_execute(psprintf("DROP TRIGGER %s ON %s",
+								 quote_identifier(lfirst(lc)), table));
+}
+
+/*
  * idem_attach_version(table_name, column_name, mode, strict, retryable,
  * ignore) -> boolean
  */
@@ -380,6 +410,8 @@ idem_attach_version(PG_FUNCTION_ARGS)
 	AttrNumber	column;
 	StringInfoData statement;
 	const char *arrival = NULL;
+	const char *table;
+	List	   *left;
 	const char *mode = PG_ARGISNULL(2) ? "read" :
 	text_to_cstring(PG_GETARG_TEXT_PP(2));
 	bool		strict = !PG_ARGISNULL(3) && PG_GETARG_BOOL(3);
@@ -413,13 +445,15 @@ idem_attach_version(PG_FUNCTION_ARGS)
 	idem_catalog_check_idle(rel, ShareRowExclusiveLock,
 							"Call idem_attach_version()");
 	version_warn_of_children(rel);
+	table = version_qualified_name(rel);
+	left = version_arrivals(rel);
 	initStringInfo(&statement);
 	appendStringInfo(&statement, "CREATE TRIGGER %s BEFORE UPDATE ON %s FOR EACH ROW",
 					 quote_identifier(version_choose_name(rel, schema,
 														  TRIGGER_TYPE_UPDATE,
 														  TRIGGER_NAME,
 														  NameStr(*PG_GETARG_NAME(1)))),
-					 version_qualified_name(rel));
+					 table);
 	version_add_when(&statement, rel, column, ignore);
 	appendStringInfo(&statement, " EXECUTE FUNCTION %s.idem_rowversion('%s'%s%s)",
 					 quote_identifier(get_namespace_name(schema)),
@@ -430,11 +464,11 @@ idem_attach_version(PG_FUNCTION_ARGS)
 									  ARRIVAL_NAME, NULL);
 	if (arrival != NULL)
 		arrival = psprintf("CREATE TRIGGER %s BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION %s.idem_rowversion('%s')",
-						   quote_identifier(arrival),
-						   version_qualified_name(rel),
+						   quote_identifier(arrival), table,
 						   quote_identifier(get_namespace_name(schema)),
 						   IDEM_VERSION_ARRIVES);
 	table_close(rel, NoLock);
+	version_drop(table, left);
 	version_execute(statement.data);
 	if (arrival != NULL)
 		version_execute(arrival);
@@ -451,12 +485,16 @@ idem_detach_version(PG_FUNCTION_ARGS)
 	Relation	rel;
 	IdemVersion version;
 	const char *table;
+	List	   *names;
 
 	idem_require_argument(fcinfo, 0, "table_name");
 	idem_require_writable("idem_detach_version()");
 
 	rel = version_open_table(PG_GETARG_OID(0));
-	if (!idem_rowversion_find(rel, &version))
+	names = version_arrivals(rel);
+	if (idem_rowversion_find(rel, &version))
+		names = lcons(version.trigger_name, names);
+	if (names == NIL)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_MISUSE),
 				 errmsg("table \"%s\" has no version column",
@@ -467,10 +505,6 @@ idem_detach_version(PG_FUNCTION_ARGS)
 							"Call idem_detach_version()");
 	table = version_qualified_name(rel);
 	table_close(rel, NoLock);
-	version_execute(psprintf("DROP TRIGGER %s ON %s",
-							 quote_identifier(version.trigger_name), table));
-	if (version.arrival_name[0] != '\0')
-		version_execute(psprintf("DROP TRIGGER %s ON %s",
-								 quote_identifier(version.arrival_name), table));
+	version_drop(table, names);
 	PG_RETURN_BOOL(true);
 }

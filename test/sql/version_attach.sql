@@ -287,6 +287,15 @@ UPDATE home SET region = 'c' WHERE id = 1 AND region = 'b';
 UPDATE home SET region = 'd' WHERE id = 3 RETURNING region, v;
 SELECT idem_detach_version('home'), idem_attach_version('home', 'v');
 UPDATE home SET region = 'c' WHERE id = 1 AND region = 'b' RETURNING region, v;
+-- one that is left where the other was dropped by hand is replaced, or goes alone
+DROP TRIGGER "~idem_version" ON home;
+SELECT idem_attach_version('home', 'v');
+SELECT tgname FROM pg_trigger WHERE tgrelid = 'home'::regclass ORDER BY tgname COLLATE "C";
+UPDATE home SET region = 'b' WHERE id = 1 AND region = 'c' RETURNING region, v;
+DROP TRIGGER "~idem_version" ON home;
+SELECT idem_detach_version('home');
+SELECT idem_detach_version('home');
+SELECT idem_attach_version('home', 'v');
 SELECT idem_detach_version('home');
 SELECT tgname FROM pg_trigger WHERE tgrelid = 'home'::regclass;
 DROP TABLE home;
