@@ -14,7 +14,12 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
+#include "access/htup_details.h"
 #include "access/table.h"
+#include "catalog/indexing.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "executor/spi.h"
@@ -25,6 +30,7 @@
 #include "rewrite/rewriteHandler.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -49,6 +55,7 @@ typedef struct Lint
 	bool	   *edge;			/* [from * nstates + to] */
 	bool		counted;		/* rows are known */
 	List	   *counts;			/* per table, see idem_bound_rows */
+	List	   *told;			/* triggers that do not fire, by OID */
 } Lint;
 
 #define EDGE(lint, from, to)	((lint)->edge[(Size) (from) * (lint)->nstates + (to)])
@@ -445,28 +452,75 @@ lint_values(Lint *lint, Oid relid, const IdemBinding *binding)
 }
 
 /*
- * Triggers of the machine that do not fire.
+ * Whether a trigger is one of the machine's.
+ */
+static bool
+lint_is_of_machine(const Lint *lint, Relation triggers, HeapTuple tuple)
+{
+	Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(tuple);
+	bool		isnull;
+	Datum		args;
+
+	if (form->tgnargs != IDEM_NARGS || !idem_trigger_is_ours(form->tgfoid, NULL))
+		return false;
+
+	/* each ends with a zero byte, and this one is the first */
+	StaticAssertStmt(IDEM_ARG_MACHINE == 0, "trigger arguments in another order");
+	args = heap_getattr(tuple, Anum_pg_trigger_tgargs,
+						RelationGetDescr(triggers), &isnull);
+	return !isnull &&
+		strcmp(VARDATA_ANY(DatumGetByteaPP(args)),
+			   lint->definition->machine) == 0;
+}
+
+/*
+ * Triggers of the machine that do not fire, in a table and its partitions, by the
+ * catalog alone: a partition may be another's.  Clones go by their parent where that
+ * does not fire either.
  */
 static void
 lint_triggers(Lint *lint, Relation rel)
 {
-	TriggerDesc *triggers = CopyTriggerDesc(rel->trigdesc);
+	Relation	triggers = table_open(TriggerRelationId, AccessShareLock);
+	List	   *relids =
+	rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE ?
+	find_all_inheritors(RelationGetRelid(rel), NoLock, NULL) :
+	list_make1_oid(RelationGetRelid(rel));
+	ListCell   *cell;
 
-	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
+	foreach(cell, relids)
 	{
-		const Trigger *trigger = &triggers->triggers[i];
+		ScanKeyData key;
+		SysScanDesc scan;
+		HeapTuple	tuple;
 
-		if (trigger->tgenabled == TRIGGER_DISABLED &&
-			trigger->tgnargs == IDEM_NARGS &&
-			idem_trigger_is_ours(trigger->tgfoid, NULL) &&
-			strcmp(trigger->tgargs[IDEM_ARG_MACHINE],
-				   lint->definition->machine) == 0)
-			lint_say(lint, "trigger", "error",
-					 psprintf("trigger \"%s\" of table %s is disabled",
-							  trigger->tgname,
-							  idem_bound_name(RelationGetRelid(rel))),
-					 -1);
+		CHECK_FOR_INTERRUPTS();
+		ScanKeyInit(&key, Anum_pg_trigger_tgrelid, BTEqualStrategyNumber,
+					F_OIDEQ, ObjectIdGetDatum(lfirst_oid(cell)));
+		scan = systable_beginscan(triggers, TriggerRelidNameIndexId, true,
+								  NULL, 1, &key);
+		while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		{
+			Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(tuple);
+			bool		disabled = form->tgenabled == TRIGGER_DISABLED;
+
+			if ((!disabled && form->tgenabled != TRIGGER_FIRES_ON_REPLICA) ||
+				!lint_is_of_machine(lint, triggers, tuple) ||
+				list_member_oid(lint->told, form->oid))
+				continue;
+			if (!list_member_oid(lint->told, form->tgparentid))
+				lint_say(lint, "trigger", "error",
+						 psprintf(disabled ?
+								  "trigger \"%s\" of table %s is disabled" :
+								  "trigger \"%s\" of table %s is enabled for replicas only",
+								  NameStr(form->tgname),
+								  idem_bound_name(lfirst_oid(cell))),
+						 -1);
+			lint->told = lappend_oid(lint->told, form->oid);
+		}
+		systable_endscan(scan);
 	}
+	table_close(triggers, AccessShareLock);
 }
 
 /*

@@ -88,6 +88,23 @@ ALTER TABLE lint_trigger DISABLE TRIGGER USER;
 SELECT code, severity, what FROM idem_lint('m');
 ALTER TABLE lint_trigger ENABLE TRIGGER USER;
 SELECT * FROM idem_lint('m');
+ALTER TABLE lint_trigger ENABLE REPLICA TRIGGER "~idem_state";
+SELECT code, severity, what FROM idem_lint('m');
+ALTER TABLE lint_trigger ENABLE ALWAYS TRIGGER "~idem_state";
+SELECT * FROM idem_lint('m');
+-- in partitions, once where the parent's does not fire either
+CREATE TABLE lint_part (id int PRIMARY KEY, state text DEFAULT 'a') PARTITION BY RANGE (id);
+CREATE TABLE lint_part_1 PARTITION OF lint_part FOR VALUES FROM (0) TO (10);
+CREATE TABLE lint_part_2 PARTITION OF lint_part DEFAULT PARTITION BY RANGE (id);
+CREATE TABLE lint_part_3 PARTITION OF lint_part_2 DEFAULT;
+SELECT idem_attach('m', 'lint_part', 'state');
+ALTER TABLE lint_part_1 DISABLE TRIGGER USER;
+ALTER TABLE lint_part_3 ENABLE REPLICA TRIGGER "~idem_state";
+SELECT code, severity, what FROM idem_lint('m');
+ALTER TABLE lint_part DISABLE TRIGGER "~idem_state";
+ALTER TABLE lint_part_1 ENABLE TRIGGER USER;
+SELECT code, severity, what FROM idem_lint('m');
+DROP TABLE lint_part;
 -- and one that is gone
 DROP TRIGGER "~idem_state" ON lint_trigger;
 SELECT idem_attach('m', 'lint_trigger', 'state');
