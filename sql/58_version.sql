@@ -3,7 +3,7 @@
 CREATE FUNCTION idem_rowversion() RETURNS pg_catalog.trigger
 	AS 'MODULE_PATHNAME', 'idem_rowversion_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_rowversion() IS
-'Trigger that idem_attach_version() makes: checks the version in the SET list and sets the next one. Errors: ID412 stale version (40001 if retryable), ID428 version missing, ID500 another trigger fires later, 22003 no further version.';
+'Trigger that idem_attach_version() makes: checks the version in the SET list and sets the next one; before an INSERT it gives a row that moves from another partition its version. Errors: ID412 stale version (40001 if retryable), ID428 version missing, ID500 another trigger fires later, 22003 no further version.';
 
 CREATE FUNCTION idem_attach_version(
 	table_name pg_catalog.regclass,

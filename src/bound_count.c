@@ -67,10 +67,8 @@ count_may_select(const IdemBound *bound)
 static void
 count_context(void *arg)
 {
-	const IdemBound *bound = arg;
-
 	errcontext("counting rows of table %s, which a machine moves",
-			   idem_bound_name(bound->relid));
+			   (const char *) arg);
 }
 
 /*
@@ -84,7 +82,7 @@ count_require(const IdemBound *bound)
 	int			guc_level = NewGUCNestLevel();
 	ErrorContextCallback context = {
 		.previous = error_context_stack,.callback = count_context,
-		.arg = unconstify(IdemBound *, bound)
+		.arg = idem_bound_name(bound->relid)
 	};
 
 	error_context_stack = &context;

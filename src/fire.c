@@ -246,6 +246,33 @@ idem_fire_refuse_lost(IdemFire *fire)
 }
 
 /*
+ * Whether a trigger may leave the row in the state that it had: the event leads
+ * back to it and begins it anew, or all of it is only observed.
+ */
+static bool
+fire_may_stay(const IdemFire *fire, const char *label)
+{
+	const IdemRule *const *rules;
+	int			state;
+	int			nrules;
+
+	if (fire->binding->observe)
+		return true;
+	state = label == NULL ? IDEM_STATE_NULL :
+		idem_machine_state(fire->machine, label, strlen(label));
+	if (state < 0 || fire->machine->states[state].self != IDEM_SELF_REENTER)
+		return false;
+	nrules = idem_machine_rules(fire->machine, state, &rules);
+	for (int i = 0; i < nrules; i++)
+	{
+		if (rules[i]->to_state == state &&
+			strcmp(rules[i]->event, fire->event) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
  * What the UPDATE says of the row that it wrote, from that column on; "meant" is
  * the state that it was to get, and "key" what the event was fired with.  A trigger
  * may have chosen another transition of the event.
@@ -261,8 +288,10 @@ idem_fire_take_written(IdemFire *fire, HeapTuple tuple, TupleDesc desc,
 	verdict->to = isnull ? NULL : idem_binding_label(fire->binding, value);
 	if (verdict->to == NULL || strcmp(verdict->to, meant) != 0)
 	{
-		if (verdict->to == NULL ||
-			(verdict->from != NULL && strcmp(verdict->to, verdict->from) == 0))
+		if ((verdict->to == NULL ||
+			 (verdict->from != NULL &&
+			  strcmp(verdict->to, verdict->from) == 0)) &&
+			!fire_may_stay(fire, verdict->to))
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_MISUSE),
 					 errmsg("event \"%s\" did not move the row of table \"%s\"",
@@ -272,7 +301,7 @@ idem_fire_take_written(IdemFire *fire, HeapTuple tuple, TupleDesc desc,
 					 errhint("Make what holds a row back a guard of the transition."),
 					 idem_errcolumn(fire->target->relid, NULL),
 					 errhidestmt(true)));
-		if (key != NULL)
+		if (key != NULL && verdict->to != NULL)
 			idem_fire_correct(fire, key, verdict);
 	}
 	if (fire->has_version)

@@ -531,6 +531,22 @@ judge_stays(const IdemMachineState *state)
 }
 
 /*
+ * Whether one of some rules leaves the state by the event; NULL is any.
+ */
+static bool
+judge_leaves(const IdemRule *const *rules, int nrules, int from,
+			 const char *event)
+{
+	for (int i = 0; i < nrules; i++)
+	{
+		if (rules[i]->to_state != from &&
+			(event == NULL || strcmp(rules[i]->event, event) == 0))
+			return true;
+	}
+	return false;
+}
+
+/*
  * Judges a move from state "from" to "to" (IDEM_STATE_UNKNOWN: to any) by
  * "event" (NULL: by any).  "rule" is the one that passes, or whose role or
  * guard does not, or NULL.  new_slot NULL stands for the old row with nothing
@@ -574,8 +590,11 @@ idem_judge_slots(IdemJudge *judge, TupleTableSlot *old_slot,
 		if (candidate->to_state == from &&
 			machine->states[from].self != IDEM_SELF_REENTER)
 		{
-			if (idem_judge_role(judge, candidate) &&
-				judge_guard(judge, old_slot, new_slot, candidate))
+			/* its guard is not asked where nothing else could be taken */
+			if ((verdict == IDEM_JUDGE_ILLEGAL &&
+				 !judge_leaves(rules + i + 1, nrules - i - 1, from, event)) ||
+				(idem_judge_role(judge, candidate) &&
+				 judge_guard(judge, old_slot, new_slot, candidate)))
 			{
 				*rule = candidate;
 				return judge_stays(&machine->states[from]);

@@ -524,6 +524,27 @@ lint_triggers(Lint *lint, Relation rel)
 }
 
 /*
+ * Types of one category, if any, have one text for one value.
+ */
+static char
+lint_type_category(Oid type)
+{
+	switch (type)
+	{
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+			return TYPCATEGORY_NUMERIC;
+		case TEXTOID:
+		case VARCHAROID:
+		case BPCHAROID:
+			return TYPCATEGORY_STRING;
+		default:
+			return '\0';
+	}
+}
+
+/*
  * A column's default that no row may begin with.  One that has to be computed is
  * not looked at: that may fail, or run what somebody else has made.
  */
@@ -533,6 +554,7 @@ lint_default(Lint *lint, Relation rel, const IdemBinding *binding)
 	Node	   *value = build_column_default(rel, binding->column);
 	IdemStateDef *state;
 	Const	   *constant;
+	Oid			type;
 	Oid			output;
 	bool		is_varlena;
 	char	   *label;
@@ -542,12 +564,19 @@ lint_default(Lint *lint, Relation rel, const IdemBinding *binding)
 	value = strip_implicit_coercions(value);
 	if (!IsA(value, Const) || ((Const *) value)->constisnull)
 		return;
-	/* what has the column's type only when it is computed looks the same */
 	constant = (Const *) value;
-	getTypeOutputInfo(constant->consttype, &output, &is_varlena);
+	type = getBaseType(constant->consttype);
+	/* what becomes another value when it is computed is left alone */
+	if (type != binding->base_type &&
+		!(lint_type_category(type) != '\0' &&
+		  lint_type_category(type) == lint_type_category(binding->base_type)))
+		return;
+	getTypeOutputInfo(type, &output, &is_varlena);
 	label = OidOutputFunctionCall(output, constant->constvalue);
 	if (binding->base_type == BPCHAROID)
 		label = pnstrdup(label, bpchartruelen(label, strlen(label)));
+	else if (label[0] != '\0' && label[strlen(label) - 1] == ' ')
+		return;
 	state = idem_definition_state(lint->definition, label);
 	if (state == NULL || !state->initial)
 		lint_say(lint, "default", "warning",

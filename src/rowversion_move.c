@@ -201,6 +201,13 @@ move_refuse_unguarded(Relation rel, const IdemVersion *version)
 			break;
 		root = lfirst_oid(lc);
 	}
+
+	/*
+	 * attached to this partition alone: what is elsewhere is no concern of
+	 * its
+	 */
+	if (root == RelationGetRelid(rel))
+		return;
 	if (root == asked && now == asked_at)
 		return;
 
@@ -225,6 +232,7 @@ move_refuse_unguarded(Relation rel, const IdemVersion *version)
 				TRIGGER_FOR_ROW(form->tgtype) &&
 				TRIGGER_FOR_INSERT(form->tgtype) &&
 				form->tgenabled != TRIGGER_DISABLED &&
+				form->tgenabled != TRIGGER_FIRES_ON_REPLICA &&
 				!idem_rowversion_is_harmless(form->tgfoid, schema))
 				move_refuse(lfirst_oid(lc), NameStr(form->tgname));
 		}

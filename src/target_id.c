@@ -13,6 +13,7 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -330,6 +331,32 @@ idem_target_take_id(const IdemTarget *target, FunctionCallInfo fcinfo,
 }
 
 /*
+ * Whether the text of a type's values may have names in it, which follow search_path.
+ */
+static bool
+target_names_objects(Oid type)
+{
+	Oid			element = get_element_type(type);
+
+	switch (OidIsValid(element) ? element : type)
+	{
+		case REGPROCOID:
+		case REGPROCEDUREOID:
+		case REGOPEROID:
+		case REGOPERATOROID:
+		case REGCLASSOID:
+		case REGCOLLATIONOID:
+		case REGTYPEOID:
+		case REGCONFIGOID:
+		case REGDICTIONARYOID:
+			return true;
+		default:
+			/* who knows */
+			return type >= FirstNormalObjectId;
+	}
+}
+
+/*
  * Text of a value that is the same in every session, and for values that are
  * equal where their type shows it.
  */
@@ -366,7 +393,10 @@ target_print_value(Datum value, Oid type)
 									  VARSIZE_ANY_EXHDR(text)));
 	}
 
-	nestlevel = idem_shape_pin_settings(IDEM_SETTINGS_PLAIN | IDEM_SETTINGS_PATH);
+	/* it takes long to set the path */
+	nestlevel = idem_shape_pin_settings(target_names_objects(type) ?
+										IDEM_SETTINGS_PLAIN | IDEM_SETTINGS_PATH :
+										IDEM_SETTINGS_PLAIN);
 	printed = OidOutputFunctionCall(output, value);
 	AtEOXact_GUC(true, nestlevel);
 	return printed;

@@ -97,8 +97,6 @@ static struct IdemOwnStatement since_statement = {
 	TEXTOID, TEXTOID, TEXTOID, TEXTOID}, NULL
 };
 
-#define TIMESTAMPTZARRAYOID	1185
-
 /*
  * Whether time takes rows out of a state by the rule, or into it anew.
  */

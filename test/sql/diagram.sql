@@ -51,8 +51,8 @@ UPDATE diagram_logged SET state = 'pending' WHERE id < 5;
 UPDATE diagram_logged SET state = 'cancelled' WHERE id > 3;
 SELECT idem_diagram('logged', counts => true);
 SELECT idem_diagram('logged', 'dot', true);
-SELECT idem_define('logged', idem_diagram('logged', counts => true)),
-	idem_diagram('logged') = (SELECT idem_diagram('logged'));
+SELECT idem_diagram('logged') AS before \gset
+SELECT idem_define('logged', idem_diagram('logged', counts => true)), idem_diagram('logged') = :'before';
 DROP TABLE diagram_logged;
 SELECT count(*) FROM regexp_matches(idem_diagram('logged', counts => true), '\(\d\)', 'g');
 

@@ -93,6 +93,10 @@ UPDATE idem.state SET self = 'deny' WHERE machine = 'fi_retry' AND name = 'tryin
 SELECT * FROM fi_ask('wait');
 SELECT * FROM fi_ask('attempt');
 DROP FUNCTION fi_ask(text);
+-- its guard is not asked where the event has no other
+UPDATE idem.transition SET guard = '1 / (new.n - new.n) > 0' WHERE machine = 'fi_retry' AND event = 'wait';
+SELECT outcome FROM idem_try_fire('fi_job', 2, 'wait');
+SELECT event FROM idem_allowed('fi_job', 2);
 DROP TABLE fi_job;
 DELETE FROM idem.machine WHERE name = 'fi_retry';
 -- final

@@ -241,6 +241,14 @@ SELECT id, outcome, from_state, to_state FROM idem_fire_many('fk_chosen', ARRAY[
 SELECT id, outcome, from_state, to_state FROM idem_fire_many('fk_chosen', ARRAY[5, 6], 'go', key => 'chosen5');
 UPDATE fk_chosen SET n = 0;
 SELECT outcome, from_state, to_state FROM idem_fire('fk_chosen', 2, 'go', key => 'chosen2');
+-- where the state is begun anew, the event's way back to it is a way, too
+UPDATE fk_chosen SET n = 50;
+UPDATE idem.state SET self = 'reenter' WHERE machine = 'fk2' AND name = 'a';
+INSERT INTO idem.transition (machine, event, from_state, to_state, priority) VALUES ('fk2', 'go', 'a', 'a', 3);
+SELECT outcome, from_state, to_state FROM idem_fire('fk_chosen', 5, 'go', key => 'chosen50');
+SELECT outcome, from_state, to_state FROM idem_fire('fk_chosen', 5, 'go', key => 'chosen50');
+SELECT event, from_state, to_state FROM idem_history('fk_chosen', 5);
+DELETE FROM idem.transition WHERE machine = 'fk2' AND to_state = 'a';
 -- it may also forget the key
 CREATE OR REPLACE FUNCTION fk_choose() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

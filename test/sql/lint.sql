@@ -61,8 +61,8 @@ SELECT code, severity, what FROM idem_lint('m');
 DROP TABLE lint_default;
 -- one that fails when it is computed, or runs something, is neither
 CREATE FUNCTION lint_bad() RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$BEGIN RAISE 'bad'; END$$;
-CREATE TABLE lint_fails (id int, a varchar(3) DEFAULT 'abcdef', b text DEFAULT lint_bad(), c text DEFAULT (1/0)::text, d bigint DEFAULT 1);
-SELECT count(idem_attach('m', 'lint_fails', name)) FROM unnest('{a,b,c,d}'::name[]) AS name;
+CREATE TABLE lint_fails (id int, a varchar(3) DEFAULT 'abcdef', b text DEFAULT lint_bad(), c text DEFAULT (1/0)::text, d bigint DEFAULT 1, e text DEFAULT true, f int DEFAULT 1.0);
+SELECT count(idem_attach('m', 'lint_fails', name)) FROM unnest('{a,b,c,d,e,f}'::name[]) AS name;
 SELECT what FROM idem_lint('m') WHERE code = 'default' ORDER BY what;
 DROP TABLE lint_fails;
 DROP FUNCTION lint_bad;

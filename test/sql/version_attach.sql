@@ -276,6 +276,17 @@ CREATE FUNCTION more() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 CREATE TRIGGER more BEFORE DELETE ON home FOR EACH ROW EXECUTE FUNCTION more();
 UPDATE home SET region = 'b' WHERE id < 3 RETURNING id, region, v;
 SELECT id, region, v FROM home ORDER BY id, region;
+-- attached to a partition alone it is no concern of its what is elsewhere
+CREATE TABLE va_alone (id int, region text, version int NOT NULL DEFAULT 1, PRIMARY KEY (id, region)) PARTITION BY LIST (region);
+CREATE TABLE va_alone_a PARTITION OF va_alone FOR VALUES IN ('a');
+CREATE TABLE va_alone_b PARTITION OF va_alone FOR VALUES IN ('b');
+CREATE FUNCTION va_alone() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN new.version := 1; RETURN new; END$$;
+CREATE TRIGGER begins BEFORE INSERT ON va_alone FOR EACH ROW EXECUTE FUNCTION va_alone();
+SELECT idem_attach_version('va_alone_a', 'version');
+INSERT INTO va_alone VALUES (1, 'a');
+UPDATE va_alone SET region = 'b', version = 1 RETURNING *;
+DROP TABLE va_alone;
+DROP FUNCTION va_alone;
 -- one that does not arrive lends its version to none
 WITH u AS (UPDATE home SET region = 'd' WHERE id = 2 RETURNING id), n AS (SELECT count(*) AS n FROM u)
 INSERT INTO home SELECT 4 + n, 'b', 77 FROM n RETURNING id, region, v;
