@@ -274,12 +274,14 @@ fire_may_stay(const IdemFire *fire, const char *label)
 
 /*
  * What the UPDATE says of the row that it wrote, from that column on; "meant" is
- * the state that it was to get, and "key" what the event was fired with.  A trigger
+ * the state that it was to get, "row" what it was, and "key" what the event was
+ * fired with.  A trigger
  * may have chosen another transition of the event.
  */
 void
 idem_fire_take_written(IdemFire *fire, HeapTuple tuple, TupleDesc desc,
-					   int first, text *key, IdemFireVerdict *verdict)
+					   int first, const IdemFireRow *row, text *key,
+					   IdemFireVerdict *verdict)
 {
 	const char *meant = verdict->to;
 	bool		isnull;
@@ -301,8 +303,8 @@ idem_fire_take_written(IdemFire *fire, HeapTuple tuple, TupleDesc desc,
 					 errhint("Make what holds a row back a guard of the transition."),
 					 idem_errcolumn(fire->target->relid, NULL),
 					 errhidestmt(true)));
-		if (key != NULL && verdict->to != NULL)
-			idem_fire_correct(fire, key, verdict);
+		if (key != NULL)
+			idem_fire_correct(fire, key, row->row_key, verdict);
 	}
 	if (fire->has_version)
 	{
@@ -383,7 +385,7 @@ idem_fire_write(IdemFire *fire, Datum *id, const IdemFireRow *row,
 	if (SPI_processed != 1)
 		idem_fire_refuse_lost(fire);
 	idem_fire_take_written(fire, SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
-						   1, key, verdict);
+						   1, row, key, verdict);
 }
 
 /*

@@ -97,7 +97,8 @@ extern void idem_fire_write(IdemFire *fire, Datum *id, const IdemFireRow *row,
 							text *key, IdemFireVerdict *verdict);
 extern void idem_fire_take_written(IdemFire *fire, struct HeapTupleData *tuple,
 								   struct TupleDescData *desc, int first,
-								   text *key, IdemFireVerdict *verdict);
+								   const IdemFireRow *row, text *key,
+								   IdemFireVerdict *verdict);
 extern void idem_fire_one(IdemFire *fire, Datum *id,
 						  IdemFireVerdict *verdict);
 extern void idem_fire_refuse_lost(IdemFire *fire);
@@ -124,7 +125,7 @@ extern bool idem_fire_recall(IdemFire *fire, text *key, Jsonb *row_key,
 							 IdemFireVerdict *verdict);
 extern void idem_fire_missing(IdemFire *fire, text *key, const Datum *values,
 							  IdemFireVerdict *verdict);
-extern void idem_fire_correct(IdemFire *fire, text *key,
+extern void idem_fire_correct(IdemFire *fire, text *key, Jsonb *row_key,
 							  const IdemFireVerdict *verdict);
 extern bool idem_fire_spend(IdemFire *fire, text *key, Jsonb *row_key,
 							IdemFireVerdict *verdict);

@@ -170,6 +170,21 @@ fire_get(Jsonb *json, const char *name)
 }
 
 /*
+ * Whether a record is one of what the fingerprint stands for.
+ */
+static bool
+fire_is_same(const IdemRow *row, const bytea *fingerprint)
+{
+	bytea	   *recorded = row->nulls[IDEM_COL_FINGERPRINT] ? NULL :
+	DatumGetByteaPP(row->values[IDEM_COL_FINGERPRINT]);
+
+	return recorded != NULL && !row->nulls[IDEM_COL_RESPONSE] &&
+		VARSIZE_ANY_EXHDR(recorded) == VARSIZE_ANY_EXHDR(fingerprint) &&
+		memcmp(VARDATA_ANY(recorded), VARDATA_ANY(fingerprint),
+			   VARSIZE_ANY_EXHDR(recorded)) == 0;
+}
+
+/*
  * The verdict that a completed record gives.
  */
 static void
@@ -177,13 +192,8 @@ fire_replay(const IdemRow *row, const bytea *fingerprint,
 			IdemFireVerdict *verdict)
 {
 	Jsonb	   *response;
-	bytea	   *recorded = row->nulls[IDEM_COL_FINGERPRINT] ? NULL :
-	DatumGetByteaPP(row->values[IDEM_COL_FINGERPRINT]);
 
-	if (recorded == NULL || row->nulls[IDEM_COL_RESPONSE] ||
-		VARSIZE_ANY_EXHDR(recorded) != VARSIZE_ANY_EXHDR(fingerprint) ||
-		memcmp(VARDATA_ANY(recorded), VARDATA_ANY(fingerprint),
-			   VARSIZE_ANY_EXHDR(recorded)) != 0)
+	if (!fire_is_same(row, fingerprint))
 	{
 		verdict->outcome = IDEM_FIRE_MISMATCH;
 		return;
@@ -232,7 +242,10 @@ fire_response(const IdemFireVerdict *verdict)
 	else
 		appendStringInfoString(&response, "null");
 	appendStringInfoString(&response, ",\"to\":");
-	escape_json(&response, verdict->to);
+	if (verdict->to != NULL)
+		escape_json(&response, verdict->to);
+	else
+		appendStringInfoString(&response, "null");
 	appendStringInfoChar(&response, '}');
 	return cstring_to_text_with_len(response.data, response.len);
 }
@@ -272,7 +285,8 @@ idem_fire_spend(IdemFire *fire, text *key, Jsonb *row_key,
  * The same once more, where the write has come to another verdict.
  */
 void
-idem_fire_correct(IdemFire *fire, text *key, const IdemFireVerdict *verdict)
+idem_fire_correct(IdemFire *fire, text *key, Jsonb *row_key,
+				  const IdemFireVerdict *verdict)
 {
 	IdemClaim  *claim = idem_claims_find(fire->scope.name, key);
 	IdemStore	store;
@@ -280,9 +294,9 @@ idem_fire_correct(IdemFire *fire, text *key, const IdemFireVerdict *verdict)
 	IdemRow		row;
 
 	idem_store_open(&store, RowExclusiveLock);
-	/* the trigger may also have forgotten the key, or done more with it */
+	/* the trigger may also have forgotten the key, and used it for another */
 	if (idem_registry_read(&store, fire->scope.name, key, claim, true, &old) &&
-		!old.nulls[IDEM_COL_RESPONSE])
+		fire_is_same(&old, fire_fingerprint(fire, row_key)))
 	{
 		row = old;
 		row.values[IDEM_COL_RESPONSE] =

@@ -469,7 +469,7 @@ many_write(Many *many, int *which, int n)
 													&isnull));
 		ManyRow    *row = &many->rows[which[k]];
 
-		idem_fire_take_written(fire, tuple, table->tupdesc, 2, row->key,
+		idem_fire_take_written(fire, tuple, table->tupdesc, 2, &row->row, row->key,
 							   &row->verdict);
 	}
 }

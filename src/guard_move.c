@@ -251,6 +251,7 @@ move_arrive(IdemGuardCall *call, TriggerData *trigdata, GuardMove *move)
 		row->t_self = move->row->t_self;
 		row->t_tableOid = move->row->t_tableOid;
 		row->t_data->t_choice.t_heap = move->row->t_data->t_choice.t_heap;
+		row->t_data->t_ctid = move->row->t_data->t_ctid;
 	}
 	old_slot = MakeSingleTupleTableSlot(RelationGetDescr(rel),
 										&TTSOpsHeapTuple);

@@ -32,6 +32,7 @@
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/typcache.h"
 
 #include "errors.h"
 #include "release.h"
@@ -385,7 +386,6 @@ rowversion_is_watched(const IdemVersionWatch *watch, Relation rel,
 {
 	IdemTarget *target = watch->target;
 	Oid			relid = RelationGetRelid(rel);
-	Datum		key[IDEM_TARGET_MAXKEYS];
 
 	if (relid != target->relid &&
 		!(rel->rd_rel->relispartition &&
@@ -394,14 +394,19 @@ rowversion_is_watched(const IdemVersionWatch *watch, Relation rel,
 	for (int i = 0; i < target->nkeys; i++)
 	{
 		AttrNumber	column = get_attnum(relid, target->columns[i]);
+		TypeCacheEntry *type = lookup_type_cache(target->types[i],
+												 TYPECACHE_EQ_OPR_FINFO);
 		bool		isnull;
+		Datum		value = slot_getattr(row, column, &isnull);
 
-		key[i] = slot_getattr(row, column, &isnull);
-		if (isnull)
+		if (isnull || !OidIsValid(type->eq_opr_finfo.fn_oid) ||
+			!DatumGetBool(FunctionCall2Coll(&type->eq_opr_finfo,
+											TupleDescAttr(RelationGetDescr(rel),
+														  column - 1)->attcollation,
+											value, watch->key[i])))
 			return false;
 	}
-	return compareJsonbContainers(&idem_target_print(target, key)->root,
-								  &idem_target_print(target, watch->key)->root) == 0;
+	return true;
 }
 
 /*

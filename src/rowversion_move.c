@@ -187,6 +187,7 @@ move_refuse_unguarded(Relation rel, const IdemVersion *version)
 	uint64		now = idem_rowversion_changes();
 	Oid			schema = get_func_namespace(version->function);
 	Oid			root = RelationGetRelid(rel);
+	bool		replica = SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA;
 	Relation	triggers;
 	ListCell   *lc;
 
@@ -208,7 +209,7 @@ move_refuse_unguarded(Relation rel, const IdemVersion *version)
 	 */
 	if (root == RelationGetRelid(rel))
 		return;
-	if (root == asked && now == asked_at)
+	if (root == asked && now == asked_at && !replica)
 		return;
 
 	/* without opening them: most are not concerned */
@@ -232,13 +233,15 @@ move_refuse_unguarded(Relation rel, const IdemVersion *version)
 				TRIGGER_FOR_ROW(form->tgtype) &&
 				TRIGGER_FOR_INSERT(form->tgtype) &&
 				form->tgenabled != TRIGGER_DISABLED &&
-				form->tgenabled != TRIGGER_FIRES_ON_REPLICA &&
+				(form->tgenabled != TRIGGER_FIRES_ON_REPLICA || replica) &&
 				!idem_rowversion_is_harmless(form->tgfoid, schema))
 				move_refuse(lfirst_oid(lc), NameStr(form->tgname));
 		}
 		systable_endscan(scan);
 	}
 	table_close(triggers, NoLock);
+	if (replica)
+		return;
 	asked = root;
 	asked_at = now;
 }

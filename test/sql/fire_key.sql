@@ -257,6 +257,19 @@ BEGIN
 	RETURN new;
 END$$;
 SELECT outcome, from_state, to_state FROM idem_fire('fk_chosen', 6, 'go', key => 'chosen6');
+-- and use it for another row
+INSERT INTO fk_chosen (id, n) VALUES (7, 0), (8, 0);
+CREATE OR REPLACE FUNCTION fk_choose() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF new.id = 7 THEN
+		PERFORM idem_forget('chosen7', 'idem.fire', true);
+		PERFORM idem_fire('fk_chosen', 8, 'go', key => 'chosen7');
+		new.s := 'c';
+	END IF;
+	RETURN new;
+END$$;
+SELECT outcome, from_state, to_state FROM idem_fire('fk_chosen', 7, 'go', key => 'chosen7');
+SELECT outcome, from_state, to_state FROM idem_fire('fk_chosen', 8, 'go', key => 'chosen7');
 SELECT id, s FROM fk_chosen ORDER BY id;
 
 DROP TABLE fk_chosen;

@@ -316,6 +316,19 @@ SELECT outcome, version FROM idem_update('regress_sum', 1, 4, '{"n": 7}');
 SELECT outcome, version FROM idem_update('regress_sum', 0, 5, '{"n": 7}');
 DROP TABLE regress_sum;
 DROP FUNCTION regress_add;
+-- a key that is equal and has another text is the row's
+CREATE TABLE regress_days (id interval PRIMARY KEY, gone bool NOT NULL DEFAULT false, v int NOT NULL DEFAULT 1);
+CREATE FUNCTION regress_soft() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE regress_days SET gone = true WHERE id = old.id;
+	RETURN NULL;
+END$$;
+CREATE TRIGGER soft BEFORE DELETE ON regress_days FOR EACH ROW EXECUTE FUNCTION regress_soft();
+SELECT idem_attach_version('regress_days', 'v');
+INSERT INTO regress_days VALUES ('1 day');
+SELECT * FROM idem_delete('regress_days', '24 hours', 1);
+DROP TABLE regress_days;
+DROP FUNCTION regress_soft;
 -- inheritance: a row is its own table's
 CREATE TABLE regress_parent (id int PRIMARY KEY, v int NOT NULL DEFAULT 1);
 CREATE TABLE regress_child () INHERITS (regress_parent);
