@@ -149,10 +149,9 @@ allowed_explain(IdemFire *fire, const IdemFireVerdict *verdict)
 							outcome, from, verdict->to, verdict->rule->guard);
 		default:
 			{
-				int			state =
-				idem_machine_state(fire->machine,
-								   verdict->from != NULL ? verdict->from : "",
-								   verdict->from != NULL ? strlen(verdict->from) : 0);
+				int			state = verdict->from == NULL ? IDEM_STATE_NULL :
+				idem_machine_state(fire->machine, verdict->from,
+								   strlen(verdict->from));
 				char	   *allowed = idem_judge_allowed_text(verdict->judge,
 															  state, NULL, NULL);
 

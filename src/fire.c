@@ -247,7 +247,7 @@ idem_fire_refuse_lost(IdemFire *fire)
 
 /*
  * Whether a trigger may leave the row in the state that it had: the event leads
- * back to it and begins it anew, or all of it is only observed.
+ * back to it and begins it anew.  In no state it may where that is only observed.
  */
 static bool
 fire_may_stay(const IdemFire *fire, const char *label)
@@ -256,10 +256,9 @@ fire_may_stay(const IdemFire *fire, const char *label)
 	int			state;
 	int			nrules;
 
-	if (fire->binding->observe)
-		return true;
-	state = label == NULL ? IDEM_STATE_NULL :
-		idem_machine_state(fire->machine, label, strlen(label));
+	if (label == NULL)
+		return fire->binding->observe;
+	state = idem_machine_state(fire->machine, label, strlen(label));
 	if (state < 0 || fire->machine->states[state].self != IDEM_SELF_REENTER)
 		return false;
 	nrules = idem_machine_rules(fire->machine, state, &rules);

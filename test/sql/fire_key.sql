@@ -272,6 +272,25 @@ SELECT outcome, from_state, to_state FROM idem_fire('fk_chosen', 7, 'go', key =>
 SELECT outcome, from_state, to_state FROM idem_fire('fk_chosen', 8, 'go', key => 'chosen7');
 SELECT id, s FROM fk_chosen ORDER BY id;
 
+-- also where the machine only observes
+CREATE TABLE fk_observed (id int PRIMARY KEY, s text DEFAULT 'a');
+SELECT idem_attach('fk2', 'fk_observed', 's', mode => 'observe');
+CREATE FUNCTION fk_hold() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	new.s := CASE new.id WHEN 1 THEN old.s END;
+	RETURN new;
+END$$;
+CREATE TRIGGER hold BEFORE UPDATE ON fk_observed FOR EACH ROW EXECUTE FUNCTION fk_hold();
+INSERT INTO fk_observed VALUES (1), (2);
+SELECT outcome, from_state, to_state FROM idem_try_fire('fk_observed', 1, 'go', key => 'observed1');
+SELECT outcome, from_state, to_state FROM idem_try_fire('fk_observed', 2, 'go', key => 'observed2');
+SELECT outcome, from_state, to_state FROM idem_try_fire('fk_observed', 2, 'go', key => 'observed2');
+-- nothing leaves no state
+INSERT INTO idem.transition (machine, event, from_state, to_state, priority) VALUES ('fk2', 'any', '*', 'b', 9);
+SELECT idem_why_not('fk_observed', 2, 'any');
+DROP TABLE fk_observed;
+DROP FUNCTION fk_hold;
+
 DROP TABLE fk_chosen;
 DROP FUNCTION fk_choose;
 DROP TABLE fk_g;
