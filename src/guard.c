@@ -202,7 +202,7 @@ guard_before_update(IdemGuardCall *call, TriggerData *trigdata)
 	}
 	if (call->by_row)
 	{
-		bool		leaves = idem_guard_leaves(call, trigdata);
+		bool		leaves = idem_guard_differs(call->leave_columns, trigdata);
 
 		if (moves_on || leaves || (decision.told && binding->overruled))
 		{

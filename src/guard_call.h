@@ -77,10 +77,11 @@ extern void idem_guard_proof_of_statement(IdemGuardCall *call, Relation rel);
 /* guard_move.c */
 extern void idem_guard_move_init(void);
 extern bool idem_guard_has_moved(void);
+extern Bitmapset *idem_guard_partition_columns(Relation rel);
 extern Bitmapset *idem_guard_leave_columns(Relation rel,
 										   const IdemBinding *binding);
 extern Bitmapset *idem_guard_key_columns(Relation rel, bool *whole);
-extern bool idem_guard_leaves(const IdemGuardCall *call, TriggerData *trigdata);
+extern bool idem_guard_differs(const Bitmapset *columns, TriggerData *trigdata);
 extern bool idem_guard_leave(IdemGuardCall *call, TriggerData *trigdata);
 extern bool idem_guard_arrive(IdemGuardCall *call, TriggerData *trigdata);
 

@@ -103,8 +103,8 @@ idem_guard_has_moved(void)
 /*
  * The columns that say whether a row is in this partition.
  */
-static Bitmapset *
-move_partition_columns(Relation rel)
+Bitmapset *
+idem_guard_partition_columns(Relation rel)
 {
 	Bitmapset  *columns = NULL;
 
@@ -119,7 +119,7 @@ move_partition_columns(Relation rel)
 Bitmapset *
 idem_guard_leave_columns(Relation rel, const IdemBinding *binding)
 {
-	Bitmapset  *columns = move_partition_columns(rel);
+	Bitmapset  *columns = idem_guard_partition_columns(rel);
 
 	if (binding->overruled)
 		columns = bms_add_members(columns,
@@ -128,15 +128,15 @@ idem_guard_leave_columns(Relation rel, const IdemBinding *binding)
 }
 
 /*
- * Before the update of a row: whether it may be about to move.
+ * Before the update of a row: whether it changes one of these columns.
  */
 bool
-idem_guard_leaves(const IdemGuardCall *call, TriggerData *trigdata)
+idem_guard_differs(const Bitmapset *columns, TriggerData *trigdata)
 {
 	TupleDesc	desc = trigdata->tg_trigslot->tts_tupleDescriptor;
 	int			member = -1;
 
-	while ((member = bms_next_member(call->leave_columns, member)) >= 0)
+	while ((member = bms_next_member(columns, member)) >= 0)
 	{
 		AttrNumber	column = member + FirstLowInvalidHeapAttributeNumber;
 		Form_pg_attribute att = TupleDescAttr(desc, column - 1);
@@ -160,7 +160,7 @@ Bitmapset *
 idem_guard_key_columns(Relation rel, bool *whole)
 {
 	Bitmapset  *primary = RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_PRIMARY_KEY);
-	Bitmapset  *key = bms_difference(primary, move_partition_columns(rel));
+	Bitmapset  *key = bms_difference(primary, idem_guard_partition_columns(rel));
 
 	*whole = bms_is_empty(key);
 	return *whole ? primary : key;

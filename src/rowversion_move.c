@@ -21,7 +21,6 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
-#include "access/sysattr.h"
 #include "access/table.h"
 #include "catalog/indexing.h"
 #include "catalog/partition.h"
@@ -31,7 +30,6 @@
 #include "miscadmin.h"
 #include "optimizer/optimizer.h"
 #include "utils/builtins.h"
-#include "utils/datum.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -137,24 +135,9 @@ idem_rowversion_leave_begin(TriggerData *td, const IdemVersion *version)
 bool
 idem_rowversion_leaves(TriggerData *td, IdemVersionLeave *leave)
 {
-	TupleDesc	desc = RelationGetDescr(td->tg_relation);
-	int			member = -1;
 	bool		leaves;
 
-	while ((member = bms_next_member(leave->columns, member)) >= 0)
-	{
-		AttrNumber	column = member + FirstLowInvalidHeapAttributeNumber;
-		Form_pg_attribute att = TupleDescAttr(desc, column - 1);
-		bool		was_null;
-		bool		is_null;
-		Datum		was = slot_getattr(td->tg_trigslot, column, &was_null);
-		Datum		is = slot_getattr(td->tg_newslot, column, &is_null);
-
-		if (was_null != is_null ||
-			(!is_null && !datum_image_eq(was, is, att->attbyval, att->attlen)))
-			break;
-	}
-	if (member < 0)
+	if (!idem_guard_differs(leave->columns, td))
 		return false;
 	leave->econtext->ecxt_scantuple = td->tg_newslot;
 	leaves = !ExecCheck(leave->constraint, leave->econtext);

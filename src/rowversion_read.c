@@ -23,12 +23,12 @@
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/partcache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
 #include "binding.h"
 #include "errors.h"
+#include "guard_call.h"
 #include "pin.h"
 #include "rowversion.h"
 
@@ -293,9 +293,7 @@ rowversion_read(Relation rel, IdemVersion *version)
 			strlcpy(version->later, trigger->tgname, NAMEDATALEN);
 	}
 	rowversion_read_arrival(desc, ours, version);
-	if (rel->rd_rel->relispartition)
-		pull_varattnos((Node *) RelationGetPartitionQual(rel), 1,
-					   &version->partition);
+	version->partition = idem_guard_partition_columns(rel);
 	return true;
 }
 
