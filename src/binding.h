@@ -6,6 +6,7 @@
 #define IDEM_BINDING_H
 
 #include "access/attnum.h"
+#include "access/htup.h"
 #include "datatype/timestamp.h"
 #include "utils/relcache.h"
 
@@ -83,6 +84,9 @@ typedef struct IdemTable
 	MemoryContext context;
 } IdemTable;
 
+/* what is done with a row of pg_trigger */
+typedef void (*IdemTriggerLook) (Relation catalog, HeapTuple tuple, void *arg);
+
 /* binding.c */
 extern void idem_binding_init(void);
 extern bool idem_binding_is_child(const char *options_text);
@@ -97,6 +101,7 @@ extern IdemBinding *idem_table_statement_binding(IdemTable *table, Relation rel,
 extern void idem_each_row_init(void);
 
 /* trigger.c */
+extern void idem_trigger_each(List *relids, IdemTriggerLook look, void *arg);
 extern bool idem_trigger_is_ours(Oid function, const char *name);
 extern bool idem_trigger_fires_now(char enabled);
 extern AttrNumber idem_trigger_column(const char *qual);

@@ -14,10 +14,8 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "catalog/indexing.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
@@ -30,7 +28,6 @@
 #include "rewrite/rewriteHandler.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -474,53 +471,43 @@ lint_is_of_machine(const Lint *lint, Relation triggers, HeapTuple tuple)
 }
 
 /*
- * Triggers of the machine that do not fire, in a table and its partitions, by the
- * catalog alone: a partition may be another's.  Clones go by their parent where that
- * does not fire either.
+ * An IdemTriggerLook.  Clones go by their parent where that does not fire either.
+ */
+static void
+lint_trigger(Relation triggers, HeapTuple tuple, void *arg)
+{
+	Lint	   *lint = arg;
+	Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(tuple);
+	bool		disabled = form->tgenabled == TRIGGER_DISABLED;
+
+	if ((!disabled && form->tgenabled != TRIGGER_FIRES_ON_REPLICA) ||
+		!lint_is_of_machine(lint, triggers, tuple) ||
+		list_member_oid(lint->told, form->oid))
+		return;
+	if (!list_member_oid(lint->told, form->tgparentid))
+		lint_say(lint, "trigger", "error",
+				 psprintf(disabled ?
+						  "trigger \"%s\" of table %s is disabled" :
+						  "trigger \"%s\" of table %s is enabled for replicas only",
+						  NameStr(form->tgname),
+						  idem_bound_name(form->tgrelid)),
+				 -1);
+	lint->told = lappend_oid(lint->told, form->oid);
+}
+
+/*
+ * Triggers of the machine that do not fire, in a table and its partitions, which
+ * may be another's.
  */
 static void
 lint_triggers(Lint *lint, Relation rel)
 {
-	Relation	triggers = table_open(TriggerRelationId, AccessShareLock);
-	List	   *relids =
-	rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE ?
-	find_all_inheritors(RelationGetRelid(rel), NoLock, NULL) :
-	list_make1_oid(RelationGetRelid(rel));
-	ListCell   *cell;
+	Oid			relid = RelationGetRelid(rel);
 
-	foreach(cell, relids)
-	{
-		ScanKeyData key;
-		SysScanDesc scan;
-		HeapTuple	tuple;
-
-		CHECK_FOR_INTERRUPTS();
-		ScanKeyInit(&key, Anum_pg_trigger_tgrelid, BTEqualStrategyNumber,
-					F_OIDEQ, ObjectIdGetDatum(lfirst_oid(cell)));
-		scan = systable_beginscan(triggers, TriggerRelidNameIndexId, true,
-								  NULL, 1, &key);
-		while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-		{
-			Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(tuple);
-			bool		disabled = form->tgenabled == TRIGGER_DISABLED;
-
-			if ((!disabled && form->tgenabled != TRIGGER_FIRES_ON_REPLICA) ||
-				!lint_is_of_machine(lint, triggers, tuple) ||
-				list_member_oid(lint->told, form->oid))
-				continue;
-			if (!list_member_oid(lint->told, form->tgparentid))
-				lint_say(lint, "trigger", "error",
-						 psprintf(disabled ?
-								  "trigger \"%s\" of table %s is disabled" :
-								  "trigger \"%s\" of table %s is enabled for replicas only",
-								  NameStr(form->tgname),
-								  idem_bound_name(lfirst_oid(cell))),
-						 -1);
-			lint->told = lappend_oid(lint->told, form->oid);
-		}
-		systable_endscan(scan);
-	}
-	table_close(triggers, AccessShareLock);
+	idem_trigger_each(rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE ?
+					  find_all_inheritors(relid, NoLock, NULL) :
+					  list_make1_oid(relid),
+					  lint_trigger, lint);
 }
 
 /*

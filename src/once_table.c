@@ -16,7 +16,6 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/table.h"
 #include "catalog/partition.h"
 #include "catalog/pg_language.h"
@@ -27,7 +26,6 @@
 #include "nodes/nodeFuncs.h"
 #include "rewrite/prs2lock.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/fmgrprotos.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
@@ -37,6 +35,7 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "binding.h"
 #include "errors.h"
 #include "once.h"
 
@@ -196,26 +195,25 @@ idem_once_is_attached(Relation rel)
 }
 
 /*
+ * An IdemTriggerLook.
+ */
+static void
+once_look(Relation catalog, HeapTuple tuple, void *arg)
+{
+	if (once_is_function(((Form_pg_trigger) GETSTRUCT(tuple))->tgfoid))
+		*(bool *) arg = true;
+}
+
+/*
  * The same by OID, without a lock on the relation: a partition must not lock
  * its root, since whoever changes the tree goes the other way.
  */
 static bool
 once_is_attached_oid(Oid relid)
 {
-	Relation	catalog = table_open(TriggerRelationId, AccessShareLock);
-	ScanKeyData skey;
-	SysScanDesc scan;
-	HeapTuple	tuple;
 	bool		found = false;
 
-	ScanKeyInit(&skey, Anum_pg_trigger_tgrelid, BTEqualStrategyNumber,
-				F_OIDEQ, ObjectIdGetDatum(relid));
-	scan = systable_beginscan(catalog, TriggerRelidNameIndexId, true, NULL,
-							  1, &skey);
-	while (!found && HeapTupleIsValid(tuple = systable_getnext(scan)))
-		found = once_is_function(((Form_pg_trigger) GETSTRUCT(tuple))->tgfoid);
-	systable_endscan(scan);
-	table_close(catalog, AccessShareLock);
+	idem_trigger_each(list_make1_oid(relid), once_look, &found);
 	return found;
 }
 

@@ -19,23 +19,20 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "catalog/indexing.h"
 #include "catalog/partition.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_trigger.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "optimizer/optimizer.h"
-#include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/partcache.h"
 #include "utils/rel.h"
 
+#include "binding.h"
 #include "errors.h"
 #include "guard_call.h"
 #include "rowversion.h"
@@ -158,6 +155,30 @@ move_refuse(Oid relid, const char *trigger)
 			 idem_errcolumn(relid, NULL)));
 }
 
+/* for move_look() */
+typedef struct VersionMoveLook
+{
+	Oid			schema;			/* of the version's function */
+	bool		replica;
+} VersionMoveLook;
+
+/*
+ * An IdemTriggerLook: refuses the move of a row because of this trigger.
+ */
+static void
+move_look(Relation catalog, HeapTuple tuple, void *arg)
+{
+	const VersionMoveLook *look = arg;
+	Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(tuple);
+
+	if (TRIGGER_FOR_BEFORE(form->tgtype) && TRIGGER_FOR_ROW(form->tgtype) &&
+		TRIGGER_FOR_INSERT(form->tgtype) &&
+		form->tgenabled != TRIGGER_DISABLED &&
+		(form->tgenabled != TRIGGER_FIRES_ON_REPLICA || look->replica) &&
+		!idem_rowversion_is_harmless(form->tgfoid, look->schema))
+		move_refuse(form->tgrelid, NameStr(form->tgname));
+}
+
 /*
  * Refuses the move of a row where a trigger before inserts is in any of the
  * partitions, and none of ours behind it.
@@ -168,10 +189,9 @@ move_refuse_unguarded(Relation rel, const IdemVersion *version)
 	static Oid	asked = InvalidOid;
 	static uint64 asked_at = 0;
 	uint64		now = idem_rowversion_changes();
-	Oid			schema = get_func_namespace(version->function);
 	Oid			root = RelationGetRelid(rel);
 	bool		replica = SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA;
-	Relation	triggers;
+	VersionMoveLook look = {get_func_namespace(version->function), replica};
 	ListCell   *lc;
 
 	foreach(lc, get_partition_ancestors(RelationGetRelid(rel)))
@@ -195,34 +215,7 @@ move_refuse_unguarded(Relation rel, const IdemVersion *version)
 	if (root == asked && now == asked_at && !replica)
 		return;
 
-	/* without opening them: most are not concerned */
-	triggers = table_open(TriggerRelationId, AccessShareLock);
-	foreach(lc, find_all_inheritors(root, NoLock, NULL))
-	{
-		ScanKeyData key;
-		SysScanDesc scan;
-		HeapTuple	tuple;
-
-		CHECK_FOR_INTERRUPTS();
-		ScanKeyInit(&key, Anum_pg_trigger_tgrelid, BTEqualStrategyNumber,
-					F_OIDEQ, ObjectIdGetDatum(lfirst_oid(lc)));
-		scan = systable_beginscan(triggers, TriggerRelidNameIndexId, true,
-								  NULL, 1, &key);
-		while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-		{
-			Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(tuple);
-
-			if (TRIGGER_FOR_BEFORE(form->tgtype) &&
-				TRIGGER_FOR_ROW(form->tgtype) &&
-				TRIGGER_FOR_INSERT(form->tgtype) &&
-				form->tgenabled != TRIGGER_DISABLED &&
-				(form->tgenabled != TRIGGER_FIRES_ON_REPLICA || replica) &&
-				!idem_rowversion_is_harmless(form->tgfoid, schema))
-				move_refuse(lfirst_oid(lc), NameStr(form->tgname));
-		}
-		systable_endscan(scan);
-	}
-	table_close(triggers, NoLock);
+	idem_trigger_each(find_all_inheritors(root, NoLock, NULL), move_look, &look);
 	if (replica)
 		return;
 	asked = root;

@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/dependency.h"
@@ -17,6 +18,7 @@
 #include "optimizer/optimizer.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -43,6 +45,34 @@ idem_trigger_is_ours(Oid function, const char *name)
 	extension = get_extension_oid("idem", true);
 	return OidIsValid(extension) &&
 		getExtensionOfObject(ProcedureRelationId, function) == extension;
+}
+
+/*
+ * Shows each trigger of the tables, by the catalog alone: they need not be locked,
+ * nor the caller's.
+ */
+void
+idem_trigger_each(List *relids, IdemTriggerLook look, void *arg)
+{
+	Relation	catalog = table_open(TriggerRelationId, AccessShareLock);
+	ListCell   *lc;
+
+	foreach(lc, relids)
+	{
+		ScanKeyData key;
+		SysScanDesc scan;
+		HeapTuple	tuple;
+
+		CHECK_FOR_INTERRUPTS();
+		ScanKeyInit(&key, Anum_pg_trigger_tgrelid, BTEqualStrategyNumber,
+					F_OIDEQ, ObjectIdGetDatum(lfirst_oid(lc)));
+		scan = systable_beginscan(catalog, TriggerRelidNameIndexId, true,
+								  NULL, 1, &key);
+		while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+			look(catalog, tuple, arg);
+		systable_endscan(scan);
+	}
+	table_close(catalog, AccessShareLock);
 }
 
 /*
