@@ -29,6 +29,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "catalog.h"
 #include "errors.h"
 #include "guc.h"
 #include "own.h"
@@ -327,6 +328,7 @@ tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at)
 	bool		in_time;
 
 	SPI_connect();
+	tick.session.temporary = idem_catalog_count_temporary(InvalidOid);
 	tick_bar(&tick);
 	do
 	{

@@ -13,6 +13,7 @@ typedef struct IdemTickSession
 {
 	List	   *misled;			/* roles whom temporary objects mislead */
 	bool		bars;			/* tables are left for that */
+	int			temporary;		/* how many temporary objects there are */
 } IdemTickSession;
 
 extern Oid	idem_tick_role(Oid owner);

@@ -261,7 +261,7 @@ idem_tick_handle(void *arg)
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz due = DT_NOEND;
 	int64		unfinished = idem_claims_unfinished();
-	int			temporary = idem_catalog_count_temporary(InvalidOid);
+	int			temporary;
 
 	/* the name may be another thing's now */
 	if (!OidIsValid(owner) ||
@@ -354,17 +354,19 @@ idem_tick_handle(void *arg)
 		idem_try_undo();
 	else
 	{
+		/* what the end of the transaction would refuse, for all of its rows */
+		idem_claims_check_finished(unfinished);
+		idem_guard_proof_of_rest(GetCurrentTransactionNestLevel());
 		/* it would keep this session from the tables of others */
-		if (idem_catalog_count_temporary(InvalidOid) > temporary)
+		temporary = idem_catalog_count_temporary(InvalidOid);
+		if (temporary > timer->session->temporary)
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_MISUSE),
 					 errmsg("a timed transition of table \"%s\" has made something temporary",
 							timer->table),
 					 errhint("Make it elsewhere than in pg_temp."),
 					 errhidestmt(true)));
-		/* what the end of the transaction would refuse, for all of its rows */
-		idem_claims_check_finished(unfinished);
-		idem_guard_proof_of_rest(GetCurrentTransactionNestLevel());
+		timer->session->temporary = temporary;
 		if (timer->applied)
 		{
 			idem_stats_counted(IDEM_STATS_MACHINE, timer->machine,
