@@ -553,9 +553,10 @@ judge_leaves(const IdemRule *const *rules, int nrules, int from,
  * but its state changed.
  *
  * Where the state stays, only a rule that is declared so makes it a move, in
- * a state whose mode is "reenter"; in others it is one of the event's rules, whose
- * turn comes in order, and what it says if none of them leaves the state.  Where time is what fires it, only a rule that
- * is timed, and whose time has come.
+ * a state whose mode is "reenter"; in others it is one of the event's rules,
+ * whose turn comes in order, and what it says if none of them leaves the state.
+ * Where time is what fires it, only a rule that is timed, and whose time has
+ * come.
  */
 IdemJudgement
 idem_judge_slots(IdemJudge *judge, TupleTableSlot *old_slot,
