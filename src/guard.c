@@ -168,7 +168,7 @@ static void
 guard_image(IdemGuardCall *call, TriggerData *trigdata, IdemDecision *decision)
 {
 	decision->has_image = true;
-	decision->row_hash = idem_guard_hash_row(trigdata->tg_newslot);
+	decision->row_hash = idem_guard_hash_row(call, trigdata->tg_newslot);
 	decision->key_hash = idem_guard_hash_columns(trigdata->tg_newslot,
 												 call->judge->relid,
 												 trigdata->tg_relation,

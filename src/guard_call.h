@@ -35,6 +35,7 @@ typedef struct IdemGuardCall
 	Bitmapset  *leave_columns;	/* by which a row is in its partition, or is
 								 * known where it moves */
 	Bitmapset  *key_columns;	/* idem_guard_key_columns() */
+	AttrNumber *columns;		/* guard_image.c's own */
 } IdemGuardCall;
 
 /* guard.c */
@@ -60,7 +61,7 @@ extern void idem_guard_insert(IdemGuardCall *call, TupleTableSlot *slot);
 extern void idem_guard_delete(IdemGuardCall *call, TupleTableSlot *slot);
 
 /* guard_image.c */
-extern uint64 idem_guard_hash_row(TupleTableSlot *slot);
+extern uint64 idem_guard_hash_row(IdemGuardCall *call, TupleTableSlot *slot);
 extern uint64 idem_guard_hash_columns(TupleTableSlot *slot, Oid relid,
 									  Relation named,
 									  const Bitmapset *columns);

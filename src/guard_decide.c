@@ -352,7 +352,7 @@ guard_is_decided(IdemGuardCall *call, const IdemDecision *kept,
 	int			state;
 
 	if (kept->has_image)
-		return kept->row_hash == idem_guard_hash_row(slot);
+		return kept->row_hash == idem_guard_hash_row(call, slot);
 	state = idem_guard_state(call, slot, &value, &isnull);
 	if (kept->machine == call->judge->machine)
 		return state == kept->to;

@@ -20,6 +20,7 @@
 #include "access/sysattr.h"
 #include "lib/stringinfo.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 
 #include "digest.h"
 #include "guard_call.h"
@@ -83,11 +84,18 @@ image_compare_names(const void *a, const void *b, void *arg)
 				  NameStr(TupleDescAttr(desc, *(const AttrNumber *) b - 1)->attname));
 }
 
+static void
+image_sort(TupleTableSlot *slot, AttrNumber *columns, int n)
+{
+	qsort_arg(columns, n, sizeof(AttrNumber), image_compare_names,
+			  slot->tts_tupleDescriptor);
+}
+
 /*
- * Of some columns, whose numbers are left in another order.
+ * Of some columns, in the order of their names.
  */
 static uint64
-image_hash(TupleTableSlot *slot, AttrNumber *columns, int n)
+image_hash(TupleTableSlot *slot, const AttrNumber *columns, int n)
 {
 	StringInfoData image;
 	uint8		digest[PG_SHA256_DIGEST_LENGTH];
@@ -95,8 +103,6 @@ image_hash(TupleTableSlot *slot, AttrNumber *columns, int n)
 
 	if (n == 0)
 		return 0;
-	qsort_arg(columns, n, sizeof(AttrNumber), image_compare_names,
-			  slot->tts_tupleDescriptor);
 	initStringInfo(&image);
 	appendBinaryStringInfo(&image, idem_secret(), IDEM_SECRET_SIZE);
 	for (int i = 0; i < n; i++)
@@ -108,20 +114,24 @@ image_hash(TupleTableSlot *slot, AttrNumber *columns, int n)
 }
 
 /*
- * Of all columns.
+ * Of all columns of a row of the relation that was called for.
  */
 uint64
-idem_guard_hash_row(TupleTableSlot *slot)
+idem_guard_hash_row(IdemGuardCall *call, TupleTableSlot *slot)
 {
 	int			n = slot->tts_tupleDescriptor->natts;
-	AttrNumber *columns = palloc(n * sizeof(AttrNumber));
-	uint64		hash;
 
-	for (int i = 0; i < n; i++)
-		columns[i] = i + 1;
-	hash = image_hash(slot, columns, n);
-	pfree(columns);
-	return hash;
+	if (call->columns == NULL)
+	{
+		AttrNumber *columns = MemoryContextAlloc(GetMemoryChunkContext(call->judge),
+												 n * sizeof(AttrNumber));
+
+		for (int i = 0; i < n; i++)
+			columns[i] = i + 1;
+		image_sort(slot, columns, n);
+		call->columns = columns;
+	}
+	return image_hash(slot, call->columns, n);
 }
 
 /*
@@ -147,6 +157,7 @@ idem_guard_hash_columns(TupleTableSlot *slot, Oid relid, Relation named,
 													  column - 1)->attname));
 		columns[n++] = column;
 	}
+	image_sort(slot, columns, n);
 	hash = image_hash(slot, columns, n);
 	pfree(columns);
 	return hash;
