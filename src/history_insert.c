@@ -246,7 +246,6 @@ history_insert_directly(IdemHistoryWriter *writer, Relation rel)
 {
 	EState	   *estate = CreateExecutorState();
 	ResultRelInfo *result = makeNode(ResultRelInfo);
-	BulkInsertState bulk = writer->n > 1 ? GetBulkInsertState() : NULL;
 	bool		simple;
 	IdemIdentity saved;
 
@@ -266,13 +265,11 @@ history_insert_directly(IdemHistoryWriter *writer, Relation rel)
 		result->ri_IndexRelationInfo[i] =
 			BuildIndexInfo(result->ri_IndexRelationDescs[i]);
 	table_multi_insert(rel, writer->slots, writer->n, GetCurrentCommandId(true),
-					   0, bulk);
+					   0, NULL);
 	history_insert_entries(writer, rel, result, simple, estate);
 	idem_catalog_restore(&saved);
 	for (int i = 0; i < writer->n; i++)
 		ExecClearTuple(writer->slots[i]);
-	if (bulk != NULL)
-		FreeBulkInsertState(bulk);
 	ExecCloseIndices(result);
 	FreeExecutorState(estate);
 }
