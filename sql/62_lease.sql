@@ -86,7 +86,7 @@ COMMENT ON FUNCTION idem_lease_break(pg_catalog.text) IS
 CREATE FUNCTION idem_fence_check() RETURNS pg_catalog.trigger
 	AS 'MODULE_PATHNAME', 'idem_fence_check_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_fence_check() IS
-'Trigger that idem_attach_fence() makes, with the comparison in its condition. Errors: ID412 stale fence.';
+'Trigger that idem_attach_fence() makes, with the comparison in its condition; one before inserts gives a row that moves from another partition its fence. Errors: ID412 stale fence, ID500 another trigger fires later.';
 
 CREATE FUNCTION idem_attach_fence(
 	table_name pg_catalog.regclass,
@@ -103,6 +103,7 @@ DECLARE
 	number int := 1;
 	name text;
 	stale text;
+	last text;
 BEGIN
 	IF table_name IS NULL OR column_name IS NULL THEN
 		RAISE EXCEPTION 'argument "%" is missing', CASE WHEN table_name IS NULL
@@ -170,7 +171,7 @@ BEGIN
 	LOOP
 		name := '~idem_fence' || CASE WHEN number > 1 THEN '_' || number ELSE '' END;
 		EXIT WHEN NOT EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = rel.oid
-			AND t.tgname IN (name, name || '_final'));
+			AND t.tgname IN (name, name || '_final', name || '_moved'));
 		number := number + 1;
 	END LOOP;
 	stale := format('NEW.%1$I OPERATOR(pg_catalog.<) OLD.%1$I OR NEW.%1$I IS NULL AND OLD.%1$I IS NOT NULL',
@@ -179,11 +180,31 @@ BEGIN
 		name, table_name, stale, schema);
 	EXECUTE format('CREATE TRIGGER %I AFTER UPDATE ON %s FOR EACH ROW WHEN (%s) EXECUTE FUNCTION %s.idem_fence_check()',
 		name || '_final', table_name, stale, schema);
+	-- others of the partitions, which are locked by now, could lower the fence of a row that moves
+	SELECT max(t.tgname::text COLLATE "C") INTO last
+	FROM pg_partition_tree(rel.oid) AS p JOIN pg_trigger AS t ON t.tgrelid = p.relid
+	WHERE (t.tgtype & 7 = 7 OR t.tgtype & 19 = 19 AND t.tgname > name) AND NOT EXISTS (SELECT FROM pg_depend AS d JOIN pg_extension AS e ON e.oid = d.refobjid
+		WHERE d.classid = 'pg_proc'::regclass AND d.objid = t.tgfoid
+		AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND e.extname = 'idem');
+	IF last IS NOT NULL THEN
+		name := name || '_moved';
+		IF last > name COLLATE "C" THEN
+			name := last || name;
+			IF name::name::text <> name THEN
+				RAISE EXCEPTION 'no trigger of table "%" could be the last one', rel.relname
+					USING ERRCODE = 'ID500', TABLE = rel.relname,
+					DETAIL = format('Trigger "%s" would fire after the fence was checked.', last),
+					HINT = 'Give that trigger another name.';
+			END IF;
+		END IF;
+		EXECUTE format('CREATE TRIGGER %I BEFORE INSERT OR UPDATE ON %s FOR EACH ROW WHEN (NEW.%I IS NOT NULL OR true) EXECUTE FUNCTION %s.idem_fence_check(''moved'')',
+			name, table_name, column_name, schema);
+	END IF;
 	RETURN true;
 END
 $$;
 COMMENT ON FUNCTION idem_attach_fence(pg_catalog.regclass, pg_catalog.name) IS
-'Makes a column the fence of its row: an UPDATE that gives it a smaller fence than it has, or none, is refused (ID412). Only for the table''s owner. Returns true. Errors: ID400 bad argument, 42501 not the owner, 42703 no such column, 42710 column is a fence already, or the version or the state of its row, 42804 neither bigint nor integer, 42809 not a table of its own.';
+'Makes a column the fence of its row: an UPDATE that gives it a smaller fence than it has, or none, is refused (ID412). Only for the table''s owner. Returns true. Errors: ID400 bad argument, ID500 no trigger could be the last one, 42501 not the owner, 42703 no such column, 42710 column is a fence already, or the version or the state of its row, 42804 neither bigint nor integer, 42809 not a table of its own.';
 
 CREATE FUNCTION idem_detach_fence(
 	table_name pg_catalog.regclass,

@@ -170,6 +170,9 @@ GROUP BY machine, state;
 COMMENT ON FUNCTION idem_rowversion() IS
 'Trigger that idem_attach_version() makes: checks the version in the SET list and sets the next one; before an INSERT it gives a row that moves from another partition its version. Errors: ID412 stale version (40001 if retryable), ID428 version missing, ID500 another trigger fires later, 22003 no further version.';
 
+COMMENT ON FUNCTION idem_fence_check() IS
+'Trigger that idem_attach_fence() makes, with the comparison in its condition; one before inserts gives a row that moves from another partition its fence. Errors: ID412 stale fence, ID500 another trigger fires later.';
+
 COMMENT ON COLUMN idem.window_hit.expires_at IS 'when every hit has left the window that it was made in; then the row may be swept';
 
 
@@ -197,6 +200,7 @@ DECLARE
 	number int := 1;
 	name text;
 	stale text;
+	last text;
 BEGIN
 	IF table_name IS NULL OR column_name IS NULL THEN
 		RAISE EXCEPTION 'argument "%" is missing', CASE WHEN table_name IS NULL
@@ -264,7 +268,7 @@ BEGIN
 	LOOP
 		name := '~idem_fence' || CASE WHEN number > 1 THEN '_' || number ELSE '' END;
 		EXIT WHEN NOT EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = rel.oid
-			AND t.tgname IN (name, name || '_final'));
+			AND t.tgname IN (name, name || '_final', name || '_moved'));
 		number := number + 1;
 	END LOOP;
 	stale := format('NEW.%1$I OPERATOR(pg_catalog.<) OLD.%1$I OR NEW.%1$I IS NULL AND OLD.%1$I IS NOT NULL',
@@ -273,11 +277,31 @@ BEGIN
 		name, table_name, stale, schema);
 	EXECUTE format('CREATE TRIGGER %I AFTER UPDATE ON %s FOR EACH ROW WHEN (%s) EXECUTE FUNCTION %s.idem_fence_check()',
 		name || '_final', table_name, stale, schema);
+	-- others of the partitions, which are locked by now, could lower the fence of a row that moves
+	SELECT max(t.tgname::text COLLATE "C") INTO last
+	FROM pg_partition_tree(rel.oid) AS p JOIN pg_trigger AS t ON t.tgrelid = p.relid
+	WHERE (t.tgtype & 7 = 7 OR t.tgtype & 19 = 19 AND t.tgname > name) AND NOT EXISTS (SELECT FROM pg_depend AS d JOIN pg_extension AS e ON e.oid = d.refobjid
+		WHERE d.classid = 'pg_proc'::regclass AND d.objid = t.tgfoid
+		AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND e.extname = 'idem');
+	IF last IS NOT NULL THEN
+		name := name || '_moved';
+		IF last > name COLLATE "C" THEN
+			name := last || name;
+			IF name::name::text <> name THEN
+				RAISE EXCEPTION 'no trigger of table "%" could be the last one', rel.relname
+					USING ERRCODE = 'ID500', TABLE = rel.relname,
+					DETAIL = format('Trigger "%s" would fire after the fence was checked.', last),
+					HINT = 'Give that trigger another name.';
+			END IF;
+		END IF;
+		EXECUTE format('CREATE TRIGGER %I BEFORE INSERT OR UPDATE ON %s FOR EACH ROW WHEN (NEW.%I IS NOT NULL OR true) EXECUTE FUNCTION %s.idem_fence_check(''moved'')',
+			name, table_name, column_name, schema);
+	END IF;
 	RETURN true;
 END
 $$;
 COMMENT ON FUNCTION idem_attach_fence(pg_catalog.regclass, pg_catalog.name) IS
-'Makes a column the fence of its row: an UPDATE that gives it a smaller fence than it has, or none, is refused (ID412). Only for the table''s owner. Returns true. Errors: ID400 bad argument, 42501 not the owner, 42703 no such column, 42710 column is a fence already, or the version or the state of its row, 42804 neither bigint nor integer, 42809 not a table of its own.';
+'Makes a column the fence of its row: an UPDATE that gives it a smaller fence than it has, or none, is refused (ID412). Only for the table''s owner. Returns true. Errors: ID400 bad argument, ID500 no trigger could be the last one, 42501 not the owner, 42703 no such column, 42710 column is a fence already, or the version or the state of its row, 42804 neither bigint nor integer, 42809 not a table of its own.';
 
 ALTER FUNCTION idem_grant(pg_catalog.name, pg_catalog.text) VOLATILE;
 CREATE OR REPLACE FUNCTION idem_grant(role pg_catalog.name, level pg_catalog.text DEFAULT 'app')

@@ -49,7 +49,7 @@ typedef struct VersionCheck
 	IdemVersion version;
 	int64		max;
 	void	   *domain;			/* of domain_check() */
-	IdemVersionLeave *leave;	/* NULL: no row moves to another partition */
+	IdemMoveFrom *leave;		/* NULL: no row moves to another partition */
 } VersionCheck;
 
 /* the caller's, on its stack; NULL: nobody asks */
@@ -432,7 +432,7 @@ rowversion_pass(FunctionCallInfo fcinfo, const VersionCheck *check,
 {
 	TriggerData *td = (TriggerData *) fcinfo->context;
 
-	if (check->leave != NULL && idem_rowversion_leaves(td, check->leave))
+	if (check->leave != NULL && idem_move_leaves(check->leave, td))
 		idem_rowversion_leave(td, check->leave, &check->version,
 							  fcinfo->flinfo->fn_mcxt, value);
 	return PointerGetDatum(row);

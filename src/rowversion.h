@@ -11,6 +11,8 @@
 #include "utils/relcache.h"
 #include "utils/reltrigger.h"
 
+#include "move.h"
+
 /* what idem_attach_version() declared of a table */
 typedef struct IdemVersion
 {
@@ -32,8 +34,6 @@ typedef struct IdemVersion
 	bool		arrives;		/* one sees to rows that move to a partition */
 	char		insert_later[NAMEDATALEN];	/* could undo what that does */
 } IdemVersion;
-
-typedef struct IdemVersionLeave IdemVersionLeave;
 
 /* whether a statement counts a row on from that version */
 typedef struct IdemVersionWatch
@@ -69,10 +69,9 @@ extern void idem_rowversion_refuse(Relation rel, const char *name);
 extern bool idem_rowversion_is_harmless(Oid function, Oid schema);
 
 /* rowversion_move.c */
-extern IdemVersionLeave *idem_rowversion_leave_begin(TriggerData *td,
-													 const IdemVersion *version);
-extern bool idem_rowversion_leaves(TriggerData *td, IdemVersionLeave *leave);
-extern void idem_rowversion_leave(TriggerData *td, IdemVersionLeave *leave,
+extern IdemMoveFrom *idem_rowversion_leave_begin(TriggerData *td,
+												 const IdemVersion *version);
+extern void idem_rowversion_leave(TriggerData *td, IdemMoveFrom *from,
 								  const IdemVersion *version,
 								  MemoryContext query, int64 value);
 extern HeapTuple idem_rowversion_arrive(TriggerData *td, MemoryContext query);

@@ -2,20 +2,11 @@
  * rowversion_move.c
  *	  Versions of rows that move to another partition.
  *
- * To triggers such a move is an update of the row where it was and an insert
- * where it goes, whose BEFORE INSERT triggers see a new row: one that begins
- * versions with 1 would take back what was counted, and a stale writer passed.
- * So where a partitioned table has such triggers, attaching makes a trigger of
- * ours behind them, which gives the row the version that the update gave it.
- * Tables without them do not pay for one.  If they come later, or behind ours,
- * moves are refused until the version is attached anew.
- *
- * Both triggers are called for one row, one after the other and by one query: so
- * a row that leaves is kept by the memory in which that has its functions.  It may
- * not arrive, since others suppress it; the next row that the query inserts has
- * another key then.  Where the table has none beside the columns that partition,
- * it is taken for the one that left: nothing else is known of it, as triggers may
- * have changed the rest.
+ * A BEFORE INSERT trigger could take back what was counted, and a stale writer
+ * passed.  So where a partitioned table has such triggers, attaching makes a trigger
+ * of ours behind them, which gives the row the version that the update gave it
+ * (move.c).  Tables without them do not pay for one.  If they come later, or behind
+ * ours, moves are refused until the version is attached anew.
  */
 #include "postgres.h"
 
@@ -24,122 +15,27 @@
 #include "catalog/partition.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_trigger.h"
-#include "executor/executor.h"
 #include "miscadmin.h"
-#include "optimizer/optimizer.h"
 #include "utils/lsyscache.h"
-#include "utils/memutils.h"
-#include "utils/partcache.h"
 #include "utils/rel.h"
 
 #include "binding.h"
 #include "errors.h"
-#include "guard_call.h"
+#include "move.h"
 #include "rowversion.h"
-
-/* a query that moves rows; in its memory */
-typedef struct VersionMove
-{
-	MemoryContext query;
-	bool		filled;			/* a row is on its way: */
-	Oid			relid;			/* from there */
-	Bitmapset  *key;			/* it is known by these columns */
-	uint64		key_hash;
-	int64		value;			/* its version */
-	struct VersionMove *outer;
-	MemoryContextCallback callback;
-} VersionMove;
-
-/* what a statement knows of a partition */
-struct IdemVersionLeave
-{
-	Bitmapset  *columns;		/* by which a row is in it */
-	ExprState  *constraint;
-	ExprContext *econtext;
-	Bitmapset  *key;
-	VersionMove *move;
-};
-
-static VersionMove *moves = NULL;	/* innermost first */
-
-static void
-move_release(void *arg)
-{
-	VersionMove **link = &moves;
-
-	while (*link != (VersionMove *) arg)
-		link = &(*link)->outer;
-	*link = (*link)->outer;
-}
-
-static VersionMove *
-move_find(MemoryContext query)
-{
-	VersionMove *move = moves;
-
-	while (move != NULL && move->query != query)
-		move = move->outer;
-	return move;
-}
-
-static VersionMove *
-move_get(MemoryContext query)
-{
-	VersionMove *move = move_find(query);
-
-	if (move != NULL)
-		return move;
-	move = MemoryContextAllocZero(query, sizeof(VersionMove));
-	move->query = query;
-	move->callback.func = move_release;
-	move->callback.arg = move;
-	MemoryContextRegisterResetCallback(query, &move->callback);
-	move->outer = moves;
-	moves = move;
-	return move;
-}
 
 /*
  * For a statement's first row in a partition: NULL if none of its rows can leave
  * it, since nobody writes what says that they are in it.
  */
-IdemVersionLeave *
+IdemMoveFrom *
 idem_rowversion_leave_begin(TriggerData *td, const IdemVersion *version)
 {
-	Relation	rel = td->tg_relation;
-	IdemVersionLeave *leave;
-	bool		whole;
-
 	if (version->partition == NULL ||
 		(!version->others &&
 		 !bms_overlap(version->partition, td->tg_updatedcols)))
 		return NULL;
-	leave = palloc0(sizeof(IdemVersionLeave));
-	leave->columns = version->partition;
-	leave->constraint =
-		ExecInitCheck((List *) expression_planner((Expr *) RelationGetPartitionQual(rel)),
-					  NULL);
-	leave->econtext = CreateStandaloneExprContext();
-	leave->key = idem_guard_key_columns(rel, &whole);
-	if (whole)
-		leave->key = NULL;
-	return leave;
-}
-
-/*
- * Whether the row is about to leave the partition.
- */
-bool
-idem_rowversion_leaves(TriggerData *td, IdemVersionLeave *leave)
-{
-	bool		leaves;
-
-	if (!idem_guard_differs(leave->columns, td))
-		return false;
-	leave->econtext->ecxt_scantuple = td->tg_newslot;
-	leaves = !ExecCheck(leave->constraint, leave->econtext);
-	ResetExprContext(leave->econtext);
-	return leaves;
+	return idem_move_from(td->tg_relation, version->partition);
 }
 
 static void
@@ -226,40 +122,14 @@ move_refuse_unguarded(Relation rel, const IdemVersion *version)
  * Before the update of a row that leaves: what version it is to have.
  */
 void
-idem_rowversion_leave(TriggerData *td, IdemVersionLeave *leave,
+idem_rowversion_leave(TriggerData *td, IdemMoveFrom *from,
 					  const IdemVersion *version, MemoryContext query,
 					  int64 value)
 {
-	Relation	rel = td->tg_relation;
-	VersionMove *move;
-
 	if (!version->arrives)
-	{
-		move_refuse_unguarded(rel, version);
-		return;
-	}
-	move = move_get(query);
-	move->filled = true;
-	move->relid = RelationGetRelid(rel);
-	move->key = leave->key;
-	move->key_hash = idem_guard_hash_columns(td->tg_newslot, move->relid, rel,
-											 move->key);
-	move->value = value;
-}
-
-/*
- * Whether the inserted row is the one that is on its way.
- */
-static bool
-move_is(const VersionMove *move, TriggerData *td)
-{
-	Relation	source = table_open(move->relid, NoLock);
-	uint64		hash = idem_guard_hash_columns(td->tg_trigslot,
-											   RelationGetRelid(td->tg_relation),
-											   source, move->key);
-
-	table_close(source, NoLock);
-	return hash == move->key_hash;
+		move_refuse_unguarded(td->tg_relation, version);
+	else
+		idem_move_keep(from, td, query, IDEM_VERSION_ARRIVES, value);
 }
 
 /*
@@ -269,24 +139,23 @@ HeapTuple
 idem_rowversion_arrive(TriggerData *td, MemoryContext query)
 {
 	Relation	rel = td->tg_relation;
-	VersionMove *move = move_find(query);
 	IdemVersion version;
 	int			column;
+	int64		kept;
 	Datum		value;
 	bool		isnull;
 
-	if (move == NULL || !move->filled || !move_is(move, td))
+	if (!idem_move_arrives(td, query, IDEM_VERSION_ARRIVES, &kept))
 		return td->tg_trigtuple;
-	move->filled = false;
 	if (!idem_rowversion_find(rel, &version))
 		idem_rowversion_refuse(rel, td->tg_trigger->tgname);
 	if (version.insert_later[0] != '\0')
 		move_refuse(RelationGetRelid(rel), version.insert_later);
 	column = version.column;
 	value = heap_getattr(td->tg_trigtuple, column, RelationGetDescr(rel), &isnull);
-	if (!isnull && idem_rowversion_from_datum(value, version.base) == move->value)
+	if (!isnull && idem_rowversion_from_datum(value, version.base) == kept)
 		return td->tg_trigtuple;
-	value = idem_rowversion_to_datum(move->value, version.base);
+	value = idem_rowversion_to_datum(kept, version.base);
 	isnull = false;
 	return heap_modify_tuple_by_cols(td->tg_trigtuple, RelationGetDescr(rel), 1,
 									 &column, &value, &isnull);

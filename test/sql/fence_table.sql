@@ -168,8 +168,63 @@ CREATE TRIGGER "~z" BEFORE UPDATE ON part FOR EACH ROW EXECUTE FUNCTION lower_it
 UPDATE part SET fence = 12, place = 1;
 SELECT tableoid::regclass, id, fence, place FROM part;
 ROLLBACK;
+BEGIN;
+SELECT idem_detach_fence('part', 'fence');
+CREATE TRIGGER "~z" BEFORE UPDATE ON part FOR EACH ROW EXECUTE FUNCTION lower_it();
+SELECT idem_attach_fence('part', 'fence');
+UPDATE part SET fence = 17, place = 1;
+UPDATE part SET fence = 16, place = 2;
+ROLLBACK;
 SELECT idem_detach_fence('part', 'fence');
 UPDATE part SET fence = 10;
+-- one before inserts does not, where it was there first
+CREATE FUNCTION begin_anew() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+	IF NEW.id < 0 THEN RETURN NULL; END IF;
+	NEW.fence := CASE TG_ARGV[0] WHEN 'none' THEN NULL ELSE TG_ARGV[0]::int END;
+	RETURN NEW;
+END$$;
+CREATE TABLE anew (id int, fence bigint, late int, place int, PRIMARY KEY (id, place)) PARTITION BY LIST (place);
+CREATE TABLE anew1 PARTITION OF anew FOR VALUES IN (1);
+CREATE TABLE anew2 (place int NOT NULL, late int, fence bigint, id int NOT NULL);
+ALTER TABLE anew ATTACH PARTITION anew2 FOR VALUES IN (2);
+CREATE TRIGGER begin_anew BEFORE INSERT ON anew FOR EACH ROW EXECUTE FUNCTION begin_anew(0);
+CREATE TRIGGER "~~none" BEFORE INSERT ON anew2 FOR EACH ROW EXECUTE FUNCTION begin_anew(none);
+SELECT idem_attach_fence('anew', 'fence'), idem_attach_fence('anew', 'late');
+SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = 'anew'::regclass AND tgname LIKE '%moved' ORDER BY 1;
+INSERT INTO anew VALUES (1, 5, 5, 1);
+INSERT INTO anew VALUES (2, 5, 5, 1);
+SELECT * FROM anew ORDER BY id;
+UPDATE anew SET fence = 10, late = 4;
+UPDATE anew SET fence = 10, late = 6;
+UPDATE anew SET fence = 11, place = 2 WHERE id = 1;
+UPDATE anew SET late = late + 1, place = 2 WHERE id = 2;
+SELECT * FROM anew ORDER BY id;
+UPDATE anew SET fence = 10 WHERE id = 1;
+UPDATE anew SET fence = 10, place = 1 WHERE id = 1;
+UPDATE anew SET fence = 12, place = 1 WHERE id = 1;
+-- a row that has none; one that does not arrive, and another one of its statement
+UPDATE anew1 SET fence = NULL;
+INSERT INTO anew VALUES (3, NULL, 7, 2);
+UPDATE anew SET place = 1 WHERE id = 3;
+INSERT INTO anew VALUES (-4, 20, 20, 1);
+ALTER TABLE anew DISABLE TRIGGER begin_anew;
+INSERT INTO anew VALUES (-4, 20, 20, 1);
+ALTER TABLE anew ENABLE TRIGGER begin_anew;
+MERGE INTO anew USING (VALUES (-4), (5)) AS v (id) ON anew.id = v.id
+	WHEN MATCHED THEN UPDATE SET place = 2 WHEN NOT MATCHED THEN INSERT VALUES (v.id, 1, 1, 2);
+SELECT * FROM anew ORDER BY id;
+-- one that comes later, and by its name too
+CREATE TRIGGER "~~zz" BEFORE INSERT ON anew2 FOR EACH ROW EXECUTE FUNCTION begin_anew(3);
+INSERT INTO anew VALUES (6, 1, 1, 2);
+\set VERBOSITY default
+UPDATE anew SET place = 2 WHERE id = 1;
+\set VERBOSITY sqlstate
+ALTER TRIGGER "~~zz" ON anew2 RENAME TO "~~zz.......................................................";
+SELECT idem_detach_fence('anew', 'fence'), idem_detach_fence('anew', 'late');
+\set VERBOSITY default
+SELECT idem_attach_fence('anew', 'fence');
+\set VERBOSITY sqlstate
+SELECT count(*) FROM pg_trigger WHERE tgrelid = 'anew2'::regclass AND tgname LIKE '%idem%';
 
 -- refused tables and columns
 CREATE VIEW v AS SELECT * FROM work;
