@@ -11,6 +11,10 @@
  * table, and a row's time is over, the others of its table are left for some
  * seconds, too: they would wait for the same.
  *
+ * What a row's triggers leave in the transaction (SET CONSTRAINTS, open cursors)
+ * nothing but its end takes back.  So the background worker has transactions for
+ * each owner; who calls the function sees to that himself.
+ *
  * What rows turn out to be due for when a note of their table is dealt with is
  * fired by the same call.
  *
@@ -316,7 +320,8 @@ tick_due(Tick *tick, int64 left, bool *filled)
 }
 
 /*
- * Fires what is due, and tells of it.  How much that was.
+ * Fires what is due, and tells of it.  How much that was, or "left" where rows of
+ * other owners are due.
  */
 static int64
 tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at)
@@ -327,6 +332,7 @@ tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at)
 	bool		filled;
 	bool		in_time;
 
+	tick.session.one_owner = rsinfo == NULL;
 	SPI_connect();
 	tick.session.temporary = idem_catalog_count_temporary(InvalidOid);
 	tick_bar(&tick);
@@ -337,6 +343,8 @@ tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at)
 	} while (filled && n < left && in_time);
 	SPI_finish();
 	idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_RUNS);
+	if (tick.session.others)
+		return left;
 	if (n < left && in_time && !tick.session.bars)
 		idem_sweep_stats_ticked(tick.now);
 	return n;

@@ -8,12 +8,15 @@
 #include "datatype/timestamp.h"
 #include "nodes/pg_list.h"
 
-/* what one call has found of the session */
+/* what one call has found of the session, and whose rows it fires */
 typedef struct IdemTickSession
 {
 	List	   *misled;			/* roles whom temporary objects mislead */
 	bool		bars;			/* tables are left for that */
 	int			temporary;		/* how many temporary objects there are */
+	bool		one_owner;		/* it fires rows of one owner */
+	Oid			owner;			/* his; InvalidOid: the first one's */
+	bool		others;			/* rows of others are due */
 } IdemTickSession;
 
 extern Oid	idem_tick_role(Oid owner);

@@ -271,6 +271,13 @@ idem_tick_handle(void *arg)
 		timer->outcome = idem_tick_is_note(timer) ? NULL : "missing";
 		return;
 	}
+	if (timer->session->one_owner && OidIsValid(timer->session->owner) &&
+		timer->session->owner != owner)
+	{
+		timer->session->others = true;
+		timer->keep = true;
+		return;
+	}
 	/* to open a table may be to run functions of its owner's */
 	role = idem_tick_role(owner);
 	if (idem_tick_is_misled(&timer->session->misled, role))
@@ -283,6 +290,7 @@ idem_tick_handle(void *arg)
 		timer->keep = true;
 		return;
 	}
+	timer->session->owner = owner;
 	idem_catalog_become_under(role, idem_catalog_path(schema), &saved);
 	if (idem_tick_lock(relid))
 		rel = try_table_open(relid, NoLock);
