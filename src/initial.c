@@ -132,6 +132,18 @@ initial_constant(const IdemMachineState *state, IdemStateKind kind, Oid type)
 							  FLOAT8PASSBYVAL);
 }
 
+static Node *
+initial_null_test(Expr *value, NullTestType type)
+{
+	NullTest   *test = makeNode(NullTest);
+
+	test->arg = copyObject(value);
+	test->nulltesttype = type;
+	test->argisrow = false;
+	test->location = -1;
+	return (Node *) test;
+}
+
 /*
  * "value IS NULL OR value <> a AND value <> b ...", as of now.
  */
@@ -147,7 +159,7 @@ initial_simplify(FuncExpr *call)
 	Oid			operator;
 	List	   *differs = NIL;
 	const IdemMachine *machine;
-	NullTest   *is_null;
+	Node	   *is_null;
 
 	if (!IsA(name, Const) || ((Const *) name)->constisnull ||
 		((Const *) name)->consttype != TEXTOID)
@@ -187,13 +199,11 @@ initial_simplify(FuncExpr *call)
 											OidIsValid(get_typcollation(compared)) ?
 											C_COLLATION_OID : InvalidOid));
 	}
+	is_null = initial_null_test(value, IS_NULL);
+	/* always true, but no constant: that the planner would do without the rest for */
 	if (differs == NIL)
-		return makeBoolConst(true, false);
-	is_null = makeNode(NullTest);
-	is_null->arg = copyObject(value);
-	is_null->nulltesttype = IS_NULL;
-	is_null->argisrow = false;
-	is_null->location = -1;
+		return (Node *) make_orclause(list_make2(is_null,
+												 initial_null_test(value, IS_NOT_NULL)));
 	return (Node *) make_orclause(list_make2(is_null,
 											 make_ands_explicit(differs)));
 }

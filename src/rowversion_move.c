@@ -84,6 +84,7 @@ move_refuse_unguarded(Relation rel, const IdemVersion *version)
 {
 	static Oid	asked = InvalidOid;
 	static uint64 asked_at = 0;
+	static bool asked_as_replica = false;
 	uint64		now = idem_rowversion_changes();
 	Oid			root = RelationGetRelid(rel);
 	bool		replica = SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA;
@@ -108,14 +109,13 @@ move_refuse_unguarded(Relation rel, const IdemVersion *version)
 	 */
 	if (root == RelationGetRelid(rel))
 		return;
-	if (root == asked && now == asked_at && !replica)
+	if (root == asked && now == asked_at && replica == asked_as_replica)
 		return;
 
 	idem_trigger_each(find_all_inheritors(root, NoLock, NULL), move_look, &look);
-	if (replica)
-		return;
 	asked = root;
 	asked_at = now;
+	asked_as_replica = replica;
 }
 
 /*

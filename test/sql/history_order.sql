@@ -354,13 +354,28 @@ SELECT since >= now() + '20 ms'::interval AS by_the_clock, due - since AS after 
 COMMIT;
 DROP TABLE ho_clock;
 
+-- also where no row may begin, since the column has no value for what is initial
+SELECT idem_define('hoe', 'stateDiagram-v2' || E'\n [*] --> new\n new --> a : e1\n a --> b : e2\n a --> b : e3 after 1 h');
+CREATE TYPE ho_enum AS ENUM ('a', 'b');
+CREATE TABLE ho_none (id int PRIMARY KEY, s ho_enum);
+SET client_min_messages = error;
+SELECT idem_attach('hoe', 'ho_none', 's', history => true, mode => 'observe');
+CREATE FUNCTION ho_up(i int) RETURNS int LANGUAGE sql AS 'UPDATE ho_none SET s = ''b'' WHERE id = i RETURNING id';
+INSERT INTO ho_none VALUES (1, 'a') RETURNING ho_up(id);
+RESET client_min_messages;
+SELECT row_key, event, from_state, to_state FROM idem.history WHERE machine = 'hoe' ORDER BY seq;
+SELECT count(*) FROM idem.timer WHERE machine = 'hoe';
+DROP TABLE ho_none;
+DROP TYPE ho_enum;
+DROP FUNCTION ho_up;
+
 DROP TABLE ho_re, ho_q, ho_proof, ho_proof_up, ho_in, ho_once, ho_once_down, ho_fk, ho_state, ho_t, ho_p, ho_up, ho_root, ho_two, ho_char, ho_case, ho_num, ho_busy, ho_null, ho_seen;
 DROP FUNCTION ho_new, ho_on, ho_on_p, ho_on_statement, ho_start, ho_other, ho_move, ho_before, ho_after,
 	ho_start_of, ho_make, ho_leave;
 DROP VIEW ho_timer;
 ALTER TABLE idem.history DISABLE TRIGGER protected_row;
-DELETE FROM idem.history WHERE machine IN ('ho', 'hor', 'hok');
+DELETE FROM idem.history WHERE machine IN ('ho', 'hor', 'hok', 'hoe');
 ALTER TABLE idem.history ENABLE TRIGGER protected_row;
-DELETE FROM idem.timer WHERE machine IN ('ho', 'hok');
+DELETE FROM idem.timer WHERE machine IN ('ho', 'hok', 'hoe');
 DELETE FROM idem.key WHERE key = 'ho-outer';
-DELETE FROM idem.machine WHERE name IN ('ho', 'hor', 'hoc', 'hok');
+DELETE FROM idem.machine WHERE name IN ('ho', 'hor', 'hoc', 'hok', 'hoe');
