@@ -260,6 +260,9 @@ idem_change_by_sql(const IdemChange *change, IdemChangeVerdict *verdict)
 		}
 		else if (!sql_read(change, false, verdict))
 		{
+			/* it may have another key by now */
+			if (counted)
+				sql_refuse_suppressed(change, true);
 			memset(verdict, 0, sizeof(IdemChangeVerdict));
 			verdict->outcome = IDEM_CHANGE_MISSING;
 		}

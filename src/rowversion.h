@@ -32,6 +32,8 @@ typedef struct IdemVersion
 	Bitmapset  *partition;		/* columns by which a row is in this one, as
 								 * in tg_updatedcols */
 	bool		arrives;		/* one sees to rows that move to a partition */
+	char		idle[NAMEDATALEN];	/* it does not fire where this one does,
+									 * or "" */
 	char		insert_later[NAMEDATALEN];	/* could undo what that does */
 } IdemVersion;
 

@@ -39,13 +39,18 @@ idem_rowversion_leave_begin(TriggerData *td, const IdemVersion *version)
 }
 
 static void
-move_refuse(Oid relid, const char *trigger)
+move_refuse(Oid relid, const char *trigger, const IdemVersion *version)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_MISUSE),
 			 errmsg("trigger \"%s\" of table \"%s\" fires after the version was checked",
 					trigger, get_rel_name(relid)),
+			 version->idle[0] != '\0' ?
+			 errdetail("Trigger \"%s\", which sees to rows that move to another partition, is not enabled as trigger \"%s\" is.",
+					   version->idle, version->trigger_name) :
 			 errdetail("A row that moves to another partition is inserted there, and a BEFORE INSERT trigger could change the version."),
+			 version->idle[0] != '\0' ?
+			 errhint("Enable both alike, in each partition too.") :
 			 errhint("Call idem_detach_version() and idem_attach_version() in one transaction."),
 			 errhidestmt(true),
 			 idem_errcolumn(relid, NULL)));
@@ -54,7 +59,8 @@ move_refuse(Oid relid, const char *trigger)
 /* for move_look() */
 typedef struct VersionMoveLook
 {
-	Oid			schema;			/* of the version's function */
+	const IdemVersion *version;
+	Oid			schema;			/* of its function */
 	bool		replica;
 } VersionMoveLook;
 
@@ -72,7 +78,7 @@ move_look(Relation catalog, HeapTuple tuple, void *arg)
 		form->tgenabled != TRIGGER_DISABLED &&
 		(form->tgenabled != TRIGGER_FIRES_ON_REPLICA || look->replica) &&
 		!idem_rowversion_is_harmless(form->tgfoid, look->schema))
-		move_refuse(form->tgrelid, NameStr(form->tgname));
+		move_refuse(form->tgrelid, NameStr(form->tgname), look->version);
 }
 
 /*
@@ -88,7 +94,7 @@ move_refuse_unguarded(Relation rel, const IdemVersion *version)
 	uint64		now = idem_rowversion_changes();
 	Oid			root = RelationGetRelid(rel);
 	bool		replica = SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA;
-	VersionMoveLook look = {get_func_namespace(version->function), replica};
+	VersionMoveLook look = {version, get_func_namespace(version->function), replica};
 	ListCell   *lc;
 
 	foreach(lc, get_partition_ancestors(RelationGetRelid(rel)))
@@ -150,7 +156,7 @@ idem_rowversion_arrive(TriggerData *td, MemoryContext query)
 	if (!idem_rowversion_find(rel, &version))
 		idem_rowversion_refuse(rel, td->tg_trigger->tgname);
 	if (version.insert_later[0] != '\0')
-		move_refuse(RelationGetRelid(rel), version.insert_later);
+		move_refuse(RelationGetRelid(rel), version.insert_later, &version);
 	column = version.column;
 	value = heap_getattr(td->tg_trigtuple, column, RelationGetDescr(rel), &isnull);
 	if (!isnull && idem_rowversion_from_datum(value, version.base) == kept)

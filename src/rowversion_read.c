@@ -250,6 +250,8 @@ rowversion_read_arrival(const TriggerDesc *desc, const Trigger *ours,
 		{
 			version->arrives = trigger->tgenabled == ours->tgenabled ||
 				trigger->tgenabled == TRIGGER_FIRES_ALWAYS;
+			if (!version->arrives)
+				strlcpy(version->idle, trigger->tgname, NAMEDATALEN);
 			version->insert_later[0] = '\0';
 		}
 	}

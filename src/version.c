@@ -259,6 +259,48 @@ version_warn_of_setters(Relation rel, Oid schema, const char *column)
 }
 
 /*
+ * The table's triggers for rows that arrive, by name, but those that go with a
+ * parent's.  They are left where the version's was dropped by hand.
+ */
+static List *
+version_arrivals(Relation rel)
+{
+	TriggerDesc *desc = CopyTriggerDesc(rel->trigdesc);
+	List	   *names = NIL;
+
+	for (int i = 0; desc != NULL && i < desc->numtriggers; i++)
+	{
+		const Trigger *trigger = &desc->triggers[i];
+
+		if (!trigger->tgisclone && idem_rowversion_is_arrival(trigger))
+			names = lappend(names, trigger->tgname);
+	}
+	return names;
+}
+
+/*
+ * Refuses a partition that has a version by itself, or what is left of one: it
+ * cannot have two.
+ */
+static void
+version_refuse_partition(Relation member)
+{
+	IdemVersion version;
+
+	if (!idem_rowversion_find(member, &version) &&
+		version_arrivals(member) == NIL)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_DUPLICATE_OBJECT),
+			 errmsg("partition \"%s\" has a version column by itself",
+					RelationGetRelationName(member)),
+			 errdetail("A trigger that idem_attach_version() made is on it."),
+			 errhint("Call idem_detach_version() for the partition first."),
+			 errhidestmt(true),
+			 errtable(member)));
+}
+
+/*
  * A name for a trigger of ours that sorts behind all of them, in the table and its
  * partitions, which are locked.  One before updates is about the column; one before
  * inserts, where that is NULL, is not needed if there are no others: NULL.
@@ -280,6 +322,8 @@ version_choose_name(Relation rel, Oid schema, int16 event, const char *name,
 			continue;
 		member = table_open(lfirst_oid(lc), NoLock);
 		last = version_last_trigger(member, schema, event, last);
+		if (member != rel)
+			version_refuse_partition(member);
 		if (column != NULL)
 			version_warn_of_setters(member, schema, column);
 		table_close(member, NoLock);
@@ -366,26 +410,6 @@ version_qualified_name(Relation rel)
 {
 	return quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
 									  RelationGetRelationName(rel));
-}
-
-/*
- * The table's triggers for rows that arrive, by name, but those that go with a
- * parent's.  They are left where the version's was dropped by hand.
- */
-static List *
-version_arrivals(Relation rel)
-{
-	TriggerDesc *desc = CopyTriggerDesc(rel->trigdesc);
-	List	   *names = NIL;
-
-	for (int i = 0; desc != NULL && i < desc->numtriggers; i++)
-	{
-		const Trigger *trigger = &desc->triggers[i];
-
-		if (!trigger->tgisclone && idem_rowversion_is_arrival(trigger))
-			names = lappend(names, trigger->tgname);
-	}
-	return names;
 }
 
 static void

@@ -311,6 +311,12 @@ UPDATE home SET region = 'c' WHERE id = 1 AND region = 'b';
 UPDATE home SET region = 'd' WHERE id = 3 RETURNING region, v;
 SELECT idem_detach_version('home'), idem_attach_version('home', 'v');
 UPDATE home SET region = 'c' WHERE id = 1 AND region = 'b' RETURNING region, v;
+-- both of ours have to fire alike
+ALTER TABLE home_d ENABLE ALWAYS TRIGGER "~idem_version";
+\set VERBOSITY default
+UPDATE home SET region = 'c' WHERE id = 3 AND region = 'd';
+\set VERBOSITY terse
+ALTER TABLE home_d ENABLE TRIGGER "~idem_version";
 -- one that is left where the other was dropped by hand is replaced, or goes alone
 DROP TRIGGER "~idem_version" ON home;
 SELECT idem_attach_version('home', 'v');
@@ -322,6 +328,15 @@ SELECT idem_detach_version('home');
 SELECT idem_attach_version('home', 'v');
 SELECT idem_detach_version('home');
 SELECT tgname FROM pg_trigger WHERE tgrelid = 'home'::regclass;
+-- ... but not in a partition, which has its own
+SELECT idem_attach_version('home_x', 'v');
+\set VERBOSITY default
+SELECT idem_attach_version('home', 'v');
+DROP TRIGGER "~idem_version" ON home_x;
+SELECT idem_attach_version('home', 'v');
+\echo :LAST_ERROR_SQLSTATE
+\set VERBOSITY terse
+SELECT idem_detach_version('home_x'), idem_attach_version('home', 'v');
 DROP TABLE home;
 
 -- old-style inheritance: each table for itself

@@ -299,6 +299,27 @@ SELECT * FROM idem_update('regress_part', '{"id": 1, "region": "a"}'::jsonb, 1, 
 SELECT * FROM idem_update('regress_part_b', '{"id": 1, "region": "b"}', 2, '{}');
 SELECT * FROM idem_delete('regress_part', '{"id": 1, "region": "b"}', 2);
 DROP TABLE regress_part;
+-- not missing where a trigger of the statement gives the row another key instead
+CREATE TABLE regress_shelf (id int, archived bool DEFAULT false, v int NOT NULL DEFAULT 1, PRIMARY KEY (id, archived)) PARTITION BY LIST (archived);
+CREATE TABLE regress_shelf_now PARTITION OF regress_shelf FOR VALUES IN (false);
+CREATE TABLE regress_shelf_old PARTITION OF regress_shelf FOR VALUES IN (true);
+CREATE FUNCTION regress_archive() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF pg_trigger_depth() > 1 THEN RETURN old; END IF;
+	UPDATE regress_shelf SET archived = true WHERE id = old.id;
+	RETURN NULL;
+END$$;
+CREATE TRIGGER archive BEFORE DELETE ON regress_shelf_now FOR EACH ROW EXECUTE FUNCTION regress_archive();
+SELECT idem_attach_version('regress_shelf', 'v');
+INSERT INTO regress_shelf VALUES (1);
+SELECT * FROM idem_delete('regress_shelf', '{"id": 1, "archived": false}', 2);
+\set VERBOSITY default
+SELECT * FROM idem_delete('regress_shelf', '{"id": 1, "archived": false}', 1);
+\set VERBOSITY terse
+SELECT * FROM idem_delete('regress_shelf', '{"id": 2, "archived": false}', 1);
+SELECT * FROM regress_shelf;
+DROP TABLE regress_shelf;
+DROP FUNCTION regress_archive;
 -- stale is stale, also where a trigger of the statement counts another row on from that
 -- version
 CREATE TABLE regress_sum (id int PRIMARY KEY, n int NOT NULL DEFAULT 0, v int NOT NULL DEFAULT 1);
