@@ -182,6 +182,25 @@ idem_judge_count(const IdemJudge *judge, bool observed, IdemJudgement verdict,
 }
 
 /*
+ * Whether an event leads on from a state: then it is by where a trigger has sent
+ * the row that it may not.
+ */
+static bool
+judge_leads_on(const IdemMachine *machine, int from, const char *event)
+{
+	const IdemRule *const *rules;
+	int			nrules = from == IDEM_STATE_NULL ? 0 :
+	idem_machine_rules(machine, from, &rules);
+
+	for (int i = 0; i < nrules; i++)
+	{
+		if (strcmp(rules[i]->event, event) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
  * Raises what a verdict other than PASS and SAME is to the writer.  from and
  * to are the values as the rows have them, NULL where they are NULL; "from" is
  * also NULL for an insert, which "rule" and event NULL and verdict ILLEGAL
@@ -260,7 +279,19 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 					 errhidestmt(true)));
 			break;
 		default:
-			if (event != NULL)
+			if (event != NULL && rule == NULL &&
+				judge_leads_on(machine, from_state, event))
+				ereport(elevel,
+						(errcode(ERRCODE_IDEM_CONFLICT),
+						 errmsg("machine \"%s\" has no transition \"%s\" from %s to %s",
+								machine->name, event, idem_judge_quoted(from),
+								idem_judge_quoted(to)),
+						 errdetail("A trigger of table \"%s\" has set column \"%s\" to %s.",
+								   table, column, idem_judge_quoted(to)),
+						 errhint("%s", hint),
+						 idem_judge_errcolumn(judge),
+						 errhidestmt(true)));
+			else if (event != NULL)
 				ereport(elevel,
 						(errcode(ERRCODE_IDEM_CONFLICT),
 						 errmsg("machine \"%s\" has no transition \"%s\" from %s",
