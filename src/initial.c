@@ -200,7 +200,11 @@ initial_simplify(FuncExpr *call)
 											C_COLLATION_OID : InvalidOid));
 	}
 	is_null = initial_null_test(value, IS_NULL);
-	/* always true, but no constant: that the planner would do without the rest for */
+
+	/*
+	 * always true, but no constant: that the planner would do without the
+	 * rest for
+	 */
 	if (differs == NIL)
 		return (Node *) make_orclause(list_make2(is_null,
 												 initial_null_test(value, IS_NOT_NULL)));

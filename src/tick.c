@@ -24,12 +24,14 @@
  */
 #include "postgres.h"
 
+#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -68,14 +70,29 @@ typedef struct Tick
 static char *tick_error;
 static int	tick_sqlerrcode;
 
+/* with what is due, but not of tables that this session leaves */
+#define FROM_DUE \
+	" FROM idem.timer WHERE due OPERATOR(pg_catalog.<=) $1" \
+	" AND pg_catalog.quote_ident(table_schema) OPERATOR(pg_catalog.||) '.'" \
+	" OPERATOR(pg_catalog.||) pg_catalog.quote_ident(table_name)" \
+	" OPERATOR(pg_catalog.<>) ALL ($2)"
+
 static struct IdemOwnStatement select_statement = {
 	"SELECT ctid, machine, table_schema, table_name, binding, row_key, state,"
-	" event, since, tries, row_hash, key_since FROM idem.timer WHERE due OPERATOR(pg_catalog.<=) $1"
-	" AND pg_catalog.quote_ident(table_schema) OPERATOR(pg_catalog.||) '.'"
-	" OPERATOR(pg_catalog.||) pg_catalog.quote_ident(table_name)"
-	" OPERATOR(pg_catalog.<>) ALL ($3)"
-	" ORDER BY due LIMIT $2 FOR UPDATE SKIP LOCKED",
-	IDEM_OWN_BY_INDEX, 3, {TIMESTAMPTZOID, INT8OID, TEXTARRAYOID}, NULL
+	" event, since, tries, row_hash, key_since" FROM_DUE
+	" AND ($4 OPERATOR(pg_catalog.=) 0 OR EXISTS (SELECT FROM pg_catalog.pg_class AS c"
+	" JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
+	" WHERE c.relname OPERATOR(pg_catalog.=) table_name::pg_catalog.name"
+	" AND n.nspname OPERATOR(pg_catalog.=) table_schema::pg_catalog.name"
+	" AND c.relowner OPERATOR(pg_catalog.=) $4))"
+	" ORDER BY due LIMIT $3 FOR UPDATE OF timer SKIP LOCKED",
+	IDEM_OWN_BY_INDEX, 4, {TIMESTAMPTZOID, TEXTARRAYOID, INT8OID, OIDOID}, NULL
+};
+
+static struct IdemOwnStatement first_statement = {
+	"SELECT table_schema, table_name" FROM_DUE
+	" ORDER BY due LIMIT 1",
+	IDEM_OWN_BY_INDEX, 2, {TIMESTAMPTZOID, TEXTARRAYOID}, NULL
 };
 
 static struct IdemOwnStatement delete_statement = {
@@ -277,20 +294,45 @@ tick_bar(Tick *tick)
 }
 
 /*
+ * Whose rows are fired: the owner's of the table whose timer is due first, or
+ * InvalidOid if that is gone.
+ */
+static Oid
+tick_first_owner(Tick *tick)
+{
+	Datum		args[2];
+	Oid			schema;
+	Oid			relid;
+
+	args[0] = TimestampTzGetDatum(tick->now);
+	args[1] = tick->barred;
+	if (idem_timers_run(&first_statement, args) == 0)
+		return InvalidOid;
+	schema = get_namespace_oid(idem_own_text(SPI_tuptable->vals[0],
+											 SPI_tuptable->tupdesc, 1), true);
+	relid = OidIsValid(schema) ?
+		get_relname_relid(idem_own_text(SPI_tuptable->vals[0],
+										SPI_tuptable->tupdesc, 2), schema) :
+		InvalidOid;
+	return OidIsValid(relid) ? idem_catalog_owner_of(relid) : InvalidOid;
+}
+
+/*
  * Handles what is due, until its time is over, but one at least.  How much that
  * was, and whether there may be other timers by now.
  */
 static int64
 tick_due(Tick *tick, int64 left, bool *filled)
 {
-	Datum		args[3];
+	Datum		args[4];
 	SPITupleTable *table;
 	uint64		n;
 
 	*filled = false;
 	args[0] = TimestampTzGetDatum(tick->now);
-	args[1] = Int64GetDatum(left);
-	args[2] = tick->barred;
+	args[1] = tick->barred;
+	args[2] = Int64GetDatum(left);
+	args[3] = ObjectIdGetDatum(tick->session.owner);
 	n = idem_timers_run(&select_statement, args);
 	table = SPI_tuptable;
 	for (uint64 i = 0; i < n; i++)
@@ -321,7 +363,7 @@ tick_due(Tick *tick, int64 left, bool *filled)
 
 /*
  * Fires what is due, and tells of it.  How much that was, or "left" where rows of
- * other owners are due.
+ * other owners may be due.
  */
 static int64
 tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at)
@@ -332,10 +374,12 @@ tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at)
 	bool		filled;
 	bool		in_time;
 
-	tick.session.one_owner = rsinfo == NULL;
 	SPI_connect();
 	tick.session.temporary = idem_catalog_count_temporary(InvalidOid);
 	tick_bar(&tick);
+	tick.session.one_owner = rsinfo == NULL;
+	if (tick.session.one_owner)
+		tick.session.owner = tick_first_owner(&tick);
 	do
 	{
 		n += tick_due(&tick, left - n, &filled);
@@ -343,7 +387,8 @@ tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at)
 	} while (filled && n < left && in_time);
 	SPI_finish();
 	idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_RUNS);
-	if (tick.session.others)
+	/* another call finds out whether rows of others are due */
+	if (tick.session.one_owner && n > 0)
 		return left;
 	if (n < left && in_time && !tick.session.bars)
 		idem_sweep_stats_ticked(tick.now);

@@ -16,7 +16,6 @@ typedef struct IdemTickSession
 	int			temporary;		/* how many temporary objects there are */
 	bool		one_owner;		/* it fires rows of one owner */
 	Oid			owner;			/* his; InvalidOid: the first one's */
-	bool		others;			/* rows of others are due */
 } IdemTickSession;
 
 extern Oid	idem_tick_role(Oid owner);

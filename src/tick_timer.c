@@ -274,7 +274,6 @@ idem_tick_handle(void *arg)
 	if (timer->session->one_owner && OidIsValid(timer->session->owner) &&
 		timer->session->owner != owner)
 	{
-		timer->session->others = true;
 		timer->keep = true;
 		return;
 	}

@@ -26,6 +26,7 @@
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
+#include "storage/lock.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -151,6 +152,8 @@ worker_batch(Batch batch, int64 *n)
 		PopActiveSnapshot();
 	}
 	CommitTransactionCommand();
+	/* what a trigger has locked for the session, which is nobody's */
+	LockReleaseSession(USER_LOCKMETHOD);
 	pgstat_report_stat(true);
 	pgstat_report_activity(STATE_IDLE, NULL);
 	return go_on;

@@ -117,16 +117,30 @@ SELECT idem_grant('regress_idem_other', 'operator');
 GRANT USAGE ON SCHEMA public TO regress_idem_other;
 BEGIN;
 SET ROLE regress_idem_owner;
-CREATE FUNCTION defer() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN SET CONSTRAINTS ALL DEFERRED; RETURN NEW; END $$;
+CREATE FUNCTION defer() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	SET CONSTRAINTS ALL DEFERRED;
+	PERFORM pg_advisory_lock(4711);
+	RETURN NEW;
+END $$;
 CREATE TRIGGER defer BEFORE UPDATE ON cart FOR EACH ROW EXECUTE FUNCTION defer();
-INSERT INTO cart SELECT i FROM generate_series(1001, 1002) AS i;
+INSERT INTO cart VALUES (1001);
 SET ROLE regress_idem_other;
 SELECT idem_define('basket', E'stateDiagram-v2\n[*] --> open\nopen --> stale : expire after 1 ms\nstale --> [*]\n');
 CREATE TABLE state (state text PRIMARY KEY);
 INSERT INTO state VALUES ('open'), ('stale');
 CREATE TABLE basket (id int PRIMARY KEY, state text NOT NULL DEFAULT 'open' REFERENCES state DEFERRABLE);
+CREATE FUNCTION locked() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	IF EXISTS (SELECT FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory' AND objid = 4711) THEN
+		RAISE 'locked by another';
+	END IF;
+	RETURN NEW;
+END $$;
+CREATE TRIGGER locked BEFORE UPDATE ON basket FOR EACH ROW EXECUTE FUNCTION locked();
 SELECT idem_attach('basket', 'basket', 'state', history => true);
-INSERT INTO basket VALUES (1), (2);
+INSERT INTO basket VALUES (1);
+RESET ROLE;
+INSERT INTO cart VALUES (1002);
+INSERT INTO basket VALUES (2);
 COMMIT;
 EOT
 $offset = -s $node->logfile;
