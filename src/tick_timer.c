@@ -271,11 +271,14 @@ idem_tick_handle(void *arg)
 		timer->outcome = idem_tick_is_note(timer) ? NULL : "missing";
 		return;
 	}
-	if (timer->session->one_owner && OidIsValid(timer->session->owner) &&
-		timer->session->owner != owner)
+	if (timer->session->one_owner)
 	{
-		timer->keep = true;
-		return;
+		if (OidIsValid(timer->session->owner) && timer->session->owner != owner)
+		{
+			timer->keep = true;
+			return;
+		}
+		timer->session->owner = owner;
 	}
 	/* to open a table may be to run functions of its owner's */
 	role = idem_tick_role(owner);
@@ -289,7 +292,6 @@ idem_tick_handle(void *arg)
 		timer->keep = true;
 		return;
 	}
-	timer->session->owner = owner;
 	idem_catalog_become_under(role, idem_catalog_path(schema), &saved);
 	if (idem_tick_lock(relid))
 		rel = try_table_open(relid, NoLock);
