@@ -102,6 +102,7 @@ extern void idem_each_row_init(void);
 
 /* trigger.c */
 extern void idem_trigger_each(List *relids, IdemTriggerLook look, void *arg);
+extern Oid	idem_trigger_made_for(Oid trigger);
 extern bool idem_trigger_is_ours(Oid function, const char *name);
 extern bool idem_trigger_fires_now(char enabled);
 extern AttrNumber idem_trigger_column(const char *qual);

@@ -108,7 +108,7 @@ fence_leave(FunctionCallInfo fcinfo)
 		leave = palloc0(sizeof(FenceLeave));
 		leave->column = fence_column(td);
 		if (columns != NULL)
-			leave->from = idem_move_from(td->tg_relation, columns);
+			leave->from = idem_move_from(td, columns);
 		fcinfo->flinfo->fn_extra = leave;
 		MemoryContextSwitchTo(caller);
 	}

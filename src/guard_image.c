@@ -136,7 +136,7 @@ idem_guard_hash_row(IdemGuardCall *call, TupleTableSlot *slot)
 
 /*
  * Of those columns of relation "named" which the slot's relation has under the
- * same names.
+ * same names; one that it has not counts for nothing.
  */
 uint64
 idem_guard_hash_columns(TupleTableSlot *slot, Oid relid, Relation named,
@@ -155,7 +155,8 @@ idem_guard_hash_columns(TupleTableSlot *slot, Oid relid, Relation named,
 			column = get_attnum(relid,
 								NameStr(TupleDescAttr(RelationGetDescr(named),
 													  column - 1)->attname));
-		columns[n++] = column;
+		if (column != InvalidAttrNumber)
+			columns[n++] = column;
 	}
 	image_sort(slot, columns, n);
 	hash = image_hash(slot, columns, n);

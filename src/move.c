@@ -10,10 +10,11 @@
  *
  * Both triggers are called for one row, one after the other and by one query: so
  * a row that leaves is kept by the memory in which that has its functions.  It may
- * not arrive, since others suppress it; the next row that the query inserts has
- * another key then.  Where the table has none beside the columns that partition,
- * it is taken for the one that left: nothing else is known of it, as triggers may
- * have changed the rest.
+ * not arrive, since others suppress it; the next row that the query inserts is of
+ * another table then, or has another key.  The table is the one that the triggers
+ * were made for, which a partition may be by itself.  Where it has no key beside the
+ * columns that partition, that row is taken for the one that left: nothing else is
+ * known of it, as triggers may have changed the rest.
  */
 #include "postgres.h"
 
@@ -24,6 +25,7 @@
 #include "utils/partcache.h"
 #include "utils/rel.h"
 
+#include "binding.h"
 #include "guard_call.h"
 #include "move.h"
 
@@ -33,7 +35,9 @@ typedef struct Move
 	MemoryContext query;
 	char		tag[NAMEDATALEN];	/* of the triggers that share it */
 	bool		filled;			/* a row is on its way: */
+	Oid			table;			/* of this one */
 	Oid			relid;			/* from there */
+	Oid			other;			/* another partition that is of the table */
 	Bitmapset  *key;			/* it is known by these columns */
 	uint64		key_hash;
 	int64		value;
@@ -47,6 +51,7 @@ struct IdemMoveFrom
 	const Bitmapset *columns;	/* by which a row is in it */
 	ExprState  *constraint;
 	ExprContext *econtext;
+	Oid			table;			/* that the trigger was made for */
 	Bitmapset  *key;
 };
 
@@ -95,8 +100,9 @@ move_get(MemoryContext query, const char *tag)
  * For a statement's first row in a partition, which has it by these columns.
  */
 IdemMoveFrom *
-idem_move_from(Relation rel, const Bitmapset *columns)
+idem_move_from(TriggerData *td, const Bitmapset *columns)
 {
+	Relation	rel = td->tg_relation;
 	IdemMoveFrom *from = palloc0(sizeof(IdemMoveFrom));
 	bool		whole;
 
@@ -105,6 +111,7 @@ idem_move_from(Relation rel, const Bitmapset *columns)
 		ExecInitCheck((List *) expression_planner((Expr *) RelationGetPartitionQual(rel)),
 					  NULL);
 	from->econtext = CreateStandaloneExprContext();
+	from->table = idem_trigger_made_for(td->tg_trigger->tgoid);
 	from->key = idem_guard_key_columns(rel, &whole);
 	if (whole)
 		from->key = NULL;
@@ -138,6 +145,9 @@ idem_move_keep(IdemMoveFrom *from, TriggerData *td, MemoryContext query,
 	Move	   *move = move_get(query, tag);
 
 	move->filled = true;
+	if (move->table != from->table)
+		move->other = InvalidOid;
+	move->table = from->table;
 	move->relid = RelationGetRelid(rel);
 	move->key = from->key;
 	move->key_hash = idem_guard_hash_columns(td->tg_newslot, move->relid, rel,
@@ -153,15 +163,21 @@ bool
 idem_move_arrives(TriggerData *td, MemoryContext query, const char *tag,
 				  int64 *value)
 {
+	Oid			relid = RelationGetRelid(td->tg_relation);
 	Move	   *move = move_find(query, tag);
 	Relation	source;
 
 	if (move == NULL || !move->filled)
 		return false;
+	if (relid != move->relid && relid != move->other)
+	{
+		if (idem_trigger_made_for(td->tg_trigger->tgoid) != move->table)
+			return false;
+		move->other = relid;
+	}
 	source = table_open(move->relid, NoLock);
-	move->filled = idem_guard_hash_columns(td->tg_trigslot,
-										   RelationGetRelid(td->tg_relation),
-										   source, move->key) != move->key_hash;
+	move->filled = idem_guard_hash_columns(td->tg_trigslot, relid, source,
+										   move->key) != move->key_hash;
 	table_close(source, NoLock);
 	*value = move->value;
 	return !move->filled;

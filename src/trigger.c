@@ -76,6 +76,37 @@ idem_trigger_each(List *relids, IdemTriggerLook look, void *arg)
 }
 
 /*
+ * The table that a trigger was made for: it may be a partition's, which goes with
+ * the one of a table above it.
+ */
+Oid
+idem_trigger_made_for(Oid trigger)
+{
+	Relation	catalog = table_open(TriggerRelationId, AccessShareLock);
+	Oid			relid = InvalidOid;
+
+	while (OidIsValid(trigger))
+	{
+		ScanKeyData key;
+		SysScanDesc scan;
+		HeapTuple	tuple;
+
+		ScanKeyInit(&key, Anum_pg_trigger_oid, BTEqualStrategyNumber,
+					F_OIDEQ, ObjectIdGetDatum(trigger));
+		scan = systable_beginscan(catalog, TriggerOidIndexId, true, NULL, 1,
+								  &key);
+		tuple = systable_getnext(scan);
+		if (!HeapTupleIsValid(tuple))
+			elog(ERROR, "could not find tuple for trigger %u", trigger);
+		relid = ((Form_pg_trigger) GETSTRUCT(tuple))->tgrelid;
+		trigger = ((Form_pg_trigger) GETSTRUCT(tuple))->tgparentid;
+		systable_endscan(scan);
+	}
+	table_close(catalog, AccessShareLock);
+	return relid;
+}
+
+/*
  * Whether a trigger that is enabled so fires in this session.
  */
 bool

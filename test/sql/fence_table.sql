@@ -213,6 +213,29 @@ ALTER TABLE anew ENABLE TRIGGER begin_anew;
 MERGE INTO anew USING (VALUES (-4), (5)) AS v (id) ON anew.id = v.id
 	WHEN MATCHED THEN UPDATE SET place = 2 WHEN NOT MATCHED THEN INSERT VALUES (v.id, 1, 1, 2);
 SELECT * FROM anew ORDER BY id;
+-- ... also where that is of another table, or of a partition with a fence of its own
+CREATE TABLE strange (id int, fence bigint, late int, place int, PRIMARY KEY (id, place)) PARTITION BY LIST (place);
+CREATE TABLE strange1 (LIKE strange INCLUDING ALL) PARTITION BY LIST (place);
+CREATE TABLE strange2 (LIKE strange INCLUDING ALL) PARTITION BY LIST (place);
+CREATE TABLE strange11 PARTITION OF strange1 DEFAULT;
+CREATE TABLE strange22 PARTITION OF strange2 DEFAULT;
+CREATE TABLE elsewhere (id int, f int, v int) PARTITION BY LIST (v);
+CREATE TABLE elsewhere1 PARTITION OF elsewhere FOR VALUES IN (1);
+CREATE TRIGGER begin_anew BEFORE INSERT ON strange1 FOR EACH ROW WHEN (NEW.id < 0) EXECUTE FUNCTION begin_anew(0);
+CREATE TRIGGER begin_anew BEFORE INSERT ON strange2 FOR EACH ROW WHEN (NEW.id < 0) EXECUTE FUNCTION begin_anew(0);
+CREATE TRIGGER begin_anew BEFORE INSERT ON elsewhere FOR EACH ROW WHEN (NEW.v < 0) EXECUTE FUNCTION begin_anew(0);
+SELECT idem_attach_fence('strange1', 'fence'), idem_attach_fence('strange2', 'late'), idem_attach_fence('elsewhere', 'f');
+ALTER TABLE strange ATTACH PARTITION strange1 FOR VALUES IN (1);
+ALTER TABLE strange ATTACH PARTITION strange2 FOR VALUES IN (2);
+INSERT INTO strange VALUES (7, 5000000000, 70, 1), (8, 5000000000, 80, 1);
+UPDATE strange SET place = 2 WHERE id = 7;
+CREATE FUNCTION keep_it() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE TRIGGER keep_it BEFORE DELETE ON strange11 FOR EACH ROW EXECUTE FUNCTION keep_it();
+WITH moved AS (UPDATE strange SET place = 2 WHERE id = 8 RETURNING id) INSERT INTO elsewhere SELECT 8, count(*), 1 FROM moved;
+WITH moved AS (UPDATE strange SET place = 2 WHERE id = 8 RETURNING id) INSERT INTO strange SELECT 8, 1, count(*), 2 FROM moved;
+SELECT * FROM strange ORDER BY id, place;
+SELECT * FROM elsewhere;
+DROP TABLE strange, elsewhere;
 -- one that comes later, and by its name too
 CREATE TRIGGER "~~zz" BEFORE INSERT ON anew2 FOR EACH ROW EXECUTE FUNCTION begin_anew(3);
 INSERT INTO anew VALUES (6, 1, 1, 2);

@@ -303,6 +303,14 @@ DROP FUNCTION va_alone;
 -- one that does not arrive lends its version to none
 WITH u AS (UPDATE home SET region = 'd' WHERE id = 2 RETURNING id), n AS (SELECT count(*) AS n FROM u)
 INSERT INTO home SELECT 4 + n, 'b', 77 FROM n RETURNING id, region, v;
+-- ... of another table neither
+CREATE TABLE va_other (id int, region text, v smallint NOT NULL DEFAULT 1) PARTITION BY LIST (region);
+CREATE TABLE va_other_b PARTITION OF va_other FOR VALUES IN ('b');
+CREATE TRIGGER begin BEFORE INSERT ON va_other FOR EACH ROW WHEN (NEW.id <> 2) EXECUTE FUNCTION undo();
+SELECT idem_attach_version('va_other', 'v');
+WITH u AS (UPDATE home SET region = 'd' WHERE id = 2 RETURNING id), n AS (SELECT count(*) AS n FROM u)
+INSERT INTO va_other SELECT 2 + n, 'b', 77 FROM n RETURNING id, region, v;
+DROP TABLE va_other;
 DROP TRIGGER more ON home;
 DROP FUNCTION more;
 -- what changes the row behind ours is refused
