@@ -196,6 +196,8 @@ DECLARE
 	schema CONSTANT text := (SELECT extnamespace::regnamespace::text
 		FROM pg_extension WHERE extname = 'idem');
 	rel pg_class;
+	tree regclass[];
+	other name;
 	col pg_attribute;
 	number int := 1;
 	name text;
@@ -250,8 +252,24 @@ BEGIN
 			USING ERRCODE = 'duplicate_object', TABLE = rel.relname,
 			COLUMN = column_name;
 	END IF;
+	tree := ARRAY(SELECT rel.oid UNION SELECT relid FROM pg_partition_tree(rel.oid));
+	SELECT c.relname INTO other FROM pg_trigger AS t JOIN pg_depend AS d ON d.objid = t.oid
+		JOIN pg_attribute AS a ON a.attrelid = t.tgrelid AND a.attnum = d.refobjsubid
+		JOIN pg_class AS c ON c.oid = t.tgrelid
+	WHERE t.tgrelid = ANY (tree) AND t.tgparentid = 0 AND a.attname = column_name
+		AND d.classid = 'pg_trigger'::regclass
+		AND d.refclassid = 'pg_class'::regclass AND d.refobjid = t.tgrelid
+		AND t.tgfoid = (schema || '.idem_fence_check()')::regprocedure
+	LIMIT 1;
+	IF FOUND THEN
+		RAISE EXCEPTION 'column "%" of partition "%" is a fence by itself',
+			column_name, other USING ERRCODE = 'duplicate_object',
+			TABLE = other, COLUMN = column_name,
+			DETAIL = 'Triggers that idem_attach_fence() made are on it.',
+			HINT = 'Call idem_detach_fence() for the partition first.';
+	END IF;
 	IF EXISTS (SELECT FROM pg_trigger AS t
-		WHERE (t.tgrelid = rel.oid OR t.tgrelid IN (SELECT relid FROM pg_partition_tree(rel.oid)))
+		WHERE t.tgrelid = ANY (tree)
 		AND t.tgfoid IN ((schema || '.idem_guard()')::regprocedure,
 			(schema || '.idem_rowversion()')::regprocedure)
 		AND strpos(pg_get_triggerdef(t.oid), format('%I.%I IS NOT NULL', 'new', column_name)) > 0)
@@ -267,7 +285,7 @@ BEGIN
 	-- the names of other columns' triggers are left alone
 	LOOP
 		name := '~idem_fence' || CASE WHEN number > 1 THEN '_' || number ELSE '' END;
-		EXIT WHEN NOT EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = rel.oid
+		EXIT WHEN NOT EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = ANY (tree)
 			AND t.tgname IN (name, name || '_final', name || '_moved'));
 		number := number + 1;
 	END LOOP;
@@ -283,7 +301,10 @@ BEGIN
 	WHERE (t.tgtype & 7 = 7 OR t.tgtype & 19 = 19 AND t.tgname > name) AND NOT EXISTS (SELECT FROM pg_depend AS d JOIN pg_extension AS e ON e.oid = d.refobjid
 		WHERE d.classid = 'pg_proc'::regclass AND d.objid = t.tgfoid
 		AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND e.extname = 'idem');
-	IF last IS NOT NULL THEN
+	-- or one that this transaction's snapshot is too old to show
+	IF last IS NOT NULL
+		OR rel.relkind = 'p' AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
+	THEN
 		name := name || '_moved';
 		IF last > name COLLATE "C" THEN
 			name := last || name;

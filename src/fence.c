@@ -90,6 +90,36 @@ fence_of(TriggerData *td, TupleTableSlot *slot, AttrNumber column)
 }
 
 /*
+ * Refuses where a trigger before the same event comes behind ours.
+ */
+static void
+fence_refuse_later(TriggerData *td, int16 event, const char *detail)
+{
+	TriggerDesc *desc = CopyTriggerDesc(td->tg_relation->trigdesc);
+	Oid			schema = get_func_namespace(td->tg_trigger->tgfoid);
+
+	for (int i = 0; i < desc->numtriggers; i++)
+	{
+		const Trigger *trigger = &desc->triggers[i];
+
+		if (TRIGGER_TYPE_MATCHES(trigger->tgtype, TRIGGER_TYPE_ROW,
+								 TRIGGER_TYPE_BEFORE, event) &&
+			strcmp(trigger->tgname, td->tg_trigger->tgname) > 0 &&
+			idem_trigger_fires_now(trigger->tgenabled) &&
+			!idem_rowversion_is_harmless(trigger->tgfoid, schema))
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_MISUSE),
+					 errmsg("trigger \"%s\" of table \"%s\" fires after the fence was checked",
+							trigger->tgname,
+							RelationGetRelationName(td->tg_relation)),
+					 errdetail("%s", detail),
+					 errhint("Call idem_detach_fence() and idem_attach_fence() in one transaction."),
+					 errtable(td->tg_relation),
+					 errhidestmt(true)));
+	}
+}
+
+/*
  * Before the update of a row: keeps the fence of one that leaves its partition.
  * False if that is stale.
  */
@@ -108,7 +138,12 @@ fence_leave(FunctionCallInfo fcinfo)
 		leave = palloc0(sizeof(FenceLeave));
 		leave->column = fence_column(td);
 		if (columns != NULL)
+		{
+			/* it could make any row leave */
+			fence_refuse_later(td, TRIGGER_TYPE_UPDATE,
+							   "A BEFORE UPDATE trigger could make a row move to another partition, where its fence is not checked.");
 			leave->from = idem_move_from(td, columns);
+		}
 		fcinfo->flinfo->fn_extra = leave;
 		MemoryContextSwitchTo(caller);
 	}
@@ -120,36 +155,6 @@ fence_leave(FunctionCallInfo fcinfo)
 	idem_move_keep(leave->from, td, fcinfo->flinfo->fn_mcxt,
 				   td->tg_trigger->tgname, value);
 	return true;
-}
-
-/*
- * Refuses the arrival of a row where a trigger comes behind ours.
- */
-static void
-fence_refuse_later(TriggerData *td)
-{
-	TriggerDesc *desc = CopyTriggerDesc(td->tg_relation->trigdesc);
-	Oid			schema = get_func_namespace(td->tg_trigger->tgfoid);
-
-	for (int i = 0; i < desc->numtriggers; i++)
-	{
-		const Trigger *trigger = &desc->triggers[i];
-
-		if (TRIGGER_TYPE_MATCHES(trigger->tgtype, TRIGGER_TYPE_ROW,
-								 TRIGGER_TYPE_BEFORE, TRIGGER_TYPE_INSERT) &&
-			strcmp(trigger->tgname, td->tg_trigger->tgname) > 0 &&
-			idem_trigger_fires_now(trigger->tgenabled) &&
-			!idem_rowversion_is_harmless(trigger->tgfoid, schema))
-			ereport(ERROR,
-					(errcode(ERRCODE_IDEM_MISUSE),
-					 errmsg("trigger \"%s\" of table \"%s\" fires after the fence was checked",
-							trigger->tgname,
-							RelationGetRelationName(td->tg_relation)),
-					 errdetail("A row that moves to another partition is inserted there, and a BEFORE INSERT trigger could change the fence."),
-					 errhint("Call idem_detach_fence() and idem_attach_fence() in one transaction."),
-					 errtable(td->tg_relation),
-					 errhidestmt(true)));
-	}
 }
 
 /*
@@ -167,7 +172,8 @@ fence_arrive(TriggerData *td, MemoryContext query)
 
 	if (!idem_move_arrives(td, query, td->tg_trigger->tgname, &kept))
 		return td->tg_trigtuple;
-	fence_refuse_later(td);
+	fence_refuse_later(td, TRIGGER_TYPE_INSERT,
+					   "A row that moves to another partition is inserted there, and a BEFORE INSERT trigger could change the fence.");
 	column = fence_column(td);
 	if (fence_of(td, td->tg_trigslot, column) >= kept)
 		return td->tg_trigtuple;

@@ -1,6 +1,7 @@
 -- Fenced tables: a write under an older fence than the row has is refused.
 
 \set VERBOSITY sqlstate
+\set SHOW_CONTEXT never
 \pset null '(null)'
 SET client_min_messages = warning;
 CREATE ROLE regress_idem_fence;
@@ -158,6 +159,22 @@ UPDATE part2 SET fence = 10;
 SELECT tableoid::regclass, id, fence, place FROM part;
 SELECT idem_attach_fence('part1', 'fence');
 SELECT idem_detach_fence('part1', 'fence');
+-- ... but one that has a fence by itself, of another column
+CREATE TABLE alone (id int, fence bigint, late int);
+SELECT idem_attach_fence('alone', 'fence');
+CREATE TABLE family (id int, late int, fence bigint) PARTITION BY LIST (id);
+ALTER TABLE family ATTACH PARTITION alone FOR VALUES IN (1);
+\set VERBOSITY default
+SELECT idem_attach_fence('family', 'fence');
+\set VERBOSITY sqlstate
+SELECT idem_attach_fence('family', 'late');
+INSERT INTO family VALUES (1, 5, 5);
+UPDATE family SET late = 4;
+UPDATE family SET fence = 4;
+SELECT idem_detach_fence('alone', 'fence'), idem_attach_fence('family', 'fence');
+UPDATE family SET late = 4;
+UPDATE family SET fence = 4;
+DROP TABLE family;
 -- the gap: a trigger that comes later lowers the fence of a row that moves
 BEGIN;
 CREATE TRIGGER "~z" BEFORE UPDATE ON part FOR EACH ROW EXECUTE FUNCTION lower_it();
@@ -236,6 +253,24 @@ WITH moved AS (UPDATE strange SET place = 2 WHERE id = 8 RETURNING id) INSERT IN
 SELECT * FROM strange ORDER BY id, place;
 SELECT * FROM elsewhere;
 DROP TABLE strange, elsewhere;
+-- one before updates that comes later could make any row move
+CREATE FUNCTION move_it() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.place := 2; RETURN NEW; END';
+CREATE TRIGGER "~~up" BEFORE UPDATE ON anew1 FOR EACH ROW EXECUTE FUNCTION move_it();
+UPDATE anew SET fence = 11 WHERE id = 1;
+\set VERBOSITY default
+UPDATE anew SET fence = 12 WHERE id = 1;
+\set VERBOSITY sqlstate
+UPDATE anew2 SET late = late;
+BEGIN;
+ALTER TABLE anew1 DISABLE TRIGGER "~~up";
+UPDATE anew SET fence = 12 WHERE id = 1;
+ROLLBACK;
+BEGIN;
+SELECT idem_detach_fence('anew', 'fence'), idem_attach_fence('anew', 'fence'), idem_detach_fence('anew', 'late'), idem_attach_fence('anew', 'late');
+UPDATE anew SET fence = 13 WHERE id = 1;
+SELECT * FROM anew WHERE id = 1;
+ROLLBACK;
+DROP TRIGGER "~~up" ON anew1;
 -- one that comes later, and by its name too
 CREATE TRIGGER "~~zz" BEFORE INSERT ON anew2 FOR EACH ROW EXECUTE FUNCTION begin_anew(3);
 INSERT INTO anew VALUES (6, 1, 1, 2);
