@@ -142,7 +142,7 @@ fence_leave(FunctionCallInfo fcinfo)
 			/* it could make any row leave */
 			fence_refuse_later(td, TRIGGER_TYPE_UPDATE,
 							   "A BEFORE UPDATE trigger could make a row move to another partition, where its fence is not checked.");
-			leave->from = idem_move_from(td, columns);
+			leave->from = idem_move_from(td, columns, leave->column);
 		}
 		fcinfo->flinfo->fn_extra = leave;
 		MemoryContextSwitchTo(caller);

@@ -18,6 +18,7 @@
  */
 #include "postgres.h"
 
+#include "access/sysattr.h"
 #include "access/table.h"
 #include "executor/executor.h"
 #include "optimizer/optimizer.h"
@@ -97,10 +98,12 @@ move_get(MemoryContext query, const char *tag)
 }
 
 /*
- * For a statement's first row in a partition, which has it by these columns.
+ * For a statement's first row in a partition, which has it by these columns.  What
+ * is to be kept of it, in one column, is nothing to know it by: others may change
+ * that.
  */
 IdemMoveFrom *
-idem_move_from(TriggerData *td, const Bitmapset *columns)
+idem_move_from(TriggerData *td, const Bitmapset *columns, AttrNumber kept)
 {
 	Relation	rel = td->tg_relation;
 	IdemMoveFrom *from = palloc0(sizeof(IdemMoveFrom));
@@ -115,6 +118,8 @@ idem_move_from(TriggerData *td, const Bitmapset *columns)
 	from->key = idem_guard_key_columns(rel, &whole);
 	if (whole)
 		from->key = NULL;
+	from->key = bms_del_member(from->key,
+							   kept - FirstLowInvalidHeapAttributeNumber);
 	return from;
 }
 

@@ -11,7 +11,8 @@
 
 typedef struct IdemMoveFrom IdemMoveFrom;
 
-extern IdemMoveFrom *idem_move_from(TriggerData *td, const Bitmapset *columns);
+extern IdemMoveFrom *idem_move_from(TriggerData *td, const Bitmapset *columns,
+									AttrNumber kept);
 extern bool idem_move_leaves(IdemMoveFrom *from, TriggerData *td);
 extern void idem_move_keep(IdemMoveFrom *from, TriggerData *td,
 						   MemoryContext query, const char *tag,

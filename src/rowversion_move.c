@@ -35,7 +35,7 @@ idem_rowversion_leave_begin(TriggerData *td, const IdemVersion *version)
 		(!version->others &&
 		 !bms_overlap(version->partition, td->tg_updatedcols)))
 		return NULL;
-	return idem_move_from(td, version->partition);
+	return idem_move_from(td, version->partition, version->column);
 }
 
 static void

@@ -253,6 +253,16 @@ WITH moved AS (UPDATE strange SET place = 2 WHERE id = 8 RETURNING id) INSERT IN
 SELECT * FROM strange ORDER BY id, place;
 SELECT * FROM elsewhere;
 DROP TABLE strange, elsewhere;
+-- ... and where the fence is of the key
+CREATE TABLE keyed (id int, fence bigint, place int, PRIMARY KEY (id, fence, place)) PARTITION BY LIST (place);
+CREATE TABLE keyed1 PARTITION OF keyed FOR VALUES IN (1);
+CREATE TABLE keyed2 PARTITION OF keyed FOR VALUES IN (2);
+CREATE TRIGGER begin_anew BEFORE INSERT ON keyed2 FOR EACH ROW EXECUTE FUNCTION begin_anew(0);
+SELECT idem_attach_fence('keyed', 'fence');
+INSERT INTO keyed VALUES (1, 5, 1), (2, 6, 1);
+UPDATE keyed SET place = 2;
+SELECT * FROM keyed ORDER BY id;
+DROP TABLE keyed;
 -- one before updates that comes later could make any row move
 CREATE FUNCTION move_it() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.place := 2; RETURN NEW; END';
 CREATE TRIGGER "~~up" BEFORE UPDATE ON anew1 FOR EACH ROW EXECUTE FUNCTION move_it();
