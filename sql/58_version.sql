@@ -20,7 +20,7 @@ COMMENT ON FUNCTION idem_attach_version(pg_catalog.regclass, pg_catalog.name, pg
 CREATE FUNCTION idem_detach_version(table_name pg_catalog.regclass) RETURNS pg_catalog.bool
 	AS 'MODULE_PATHNAME', 'idem_detach_version_1_1' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_detach_version(pg_catalog.regclass) IS
-'Takes back idem_attach_version(); the column and its values stay. Only for the table''s owner. Returns true. Errors: ID400 no table given, ID500 table has no version.';
+'Takes back idem_attach_version(); the column and its values stay. Only for the table''s owner. Returns true. Errors: ID400 no table given, ID500 table has no version, 42501 not the owner, 42809 its version was attached to a table above it.';
 
 CREATE TYPE idem_versioned AS (
 	outcome pg_catalog.text,

@@ -170,6 +170,9 @@ GROUP BY machine, state;
 COMMENT ON FUNCTION idem_rowversion() IS
 'Trigger that idem_attach_version() makes: checks the version in the SET list and sets the next one; before an INSERT it gives a row that moves from another partition its version. Errors: ID412 stale version (40001 if retryable), ID428 version missing, ID500 another trigger fires later, 22003 no further version.';
 
+COMMENT ON FUNCTION idem_detach_version(pg_catalog.regclass) IS
+'Takes back idem_attach_version(); the column and its values stay. Only for the table''s owner. Returns true. Errors: ID400 no table given, ID500 table has no version, 42501 not the owner, 42809 its version was attached to a table above it.';
+
 COMMENT ON FUNCTION idem_fence_check() IS
 'Trigger that idem_attach_fence() makes, with the comparison in its condition; one before inserts gives a row that moves from another partition its fence. Errors: ID412 stale fence, ID500 another trigger fires later.';
 

@@ -279,6 +279,17 @@ version_arrivals(Relation rel)
 }
 
 /*
+ * The table that the version of a partition was attached to, NULL if to itself.
+ */
+static const char *
+version_above(Relation rel, const IdemVersion *version)
+{
+	Oid			table = idem_trigger_made_for(version->trigger);
+
+	return table == RelationGetRelid(rel) ? NULL : get_rel_name(table);
+}
+
+/*
  * Refuses a partition that has a version by itself, or what is left of one: it
  * cannot have two.
  */
@@ -436,6 +447,7 @@ idem_attach_version(PG_FUNCTION_ARGS)
 	const char *arrival = NULL;
 	const char *table;
 	List	   *left;
+	const char *above;
 	const char *mode = PG_ARGISNULL(2) ? "read" :
 	text_to_cstring(PG_GETARG_TEXT_PP(2));
 	bool		strict = !PG_ARGISNULL(3) && PG_GETARG_BOOL(3);
@@ -456,14 +468,22 @@ idem_attach_version(PG_FUNCTION_ARGS)
 	rel = version_open_table(PG_GETARG_OID(0));
 	column = version_check_column(rel, NameStr(*PG_GETARG_NAME(1)));
 	if (idem_rowversion_find(rel, &version))
+	{
+		above = version_above(rel, &version);
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
 				 errmsg("table \"%s\" already has a version column",
 						RelationGetRelationName(rel)),
+				 above != NULL ?
+				 errdetail("It is column \"%s\", by a table above it.",
+						   version.column_name) :
 				 errdetail("It is column \"%s\".", version.column_name),
+				 above != NULL ?
+				 errhint("Detach it from table \"%s\".", above) :
 				 errhint("Call idem_detach_version() first."),
 				 errhidestmt(true),
 				 errtablecol(rel, version.column)));
+	}
 
 	idem_trigger_refuse_taken(rel, column);
 	idem_catalog_check_idle(rel, ShareRowExclusiveLock,
@@ -509,6 +529,7 @@ idem_detach_version(PG_FUNCTION_ARGS)
 	Relation	rel;
 	IdemVersion version;
 	const char *table;
+	const char *above = NULL;
 	List	   *names;
 
 	idem_require_argument(fcinfo, 0, "table_name");
@@ -517,7 +538,19 @@ idem_detach_version(PG_FUNCTION_ARGS)
 	rel = version_open_table(PG_GETARG_OID(0));
 	names = version_arrivals(rel);
 	if (idem_rowversion_find(rel, &version))
-		names = lcons(version.trigger_name, names);
+	{
+		above = version_above(rel, &version);
+		if (above == NULL)
+			names = lcons(version.trigger_name, names);
+	}
+	if (names == NIL && above != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("version of table \"%s\" was attached to a table above it",
+						RelationGetRelationName(rel)),
+				 errhint("Detach it from table \"%s\".", above),
+				 errhidestmt(true),
+				 errtable(rel)));
 	if (names == NIL)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_MISUSE),
