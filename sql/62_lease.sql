@@ -238,6 +238,7 @@ DECLARE
 	schema CONSTANT text := (SELECT extnamespace::regnamespace::text
 		FROM pg_extension WHERE extname = 'idem');
 	statement text;
+	above name;
 	found bool := false;
 BEGIN
 	IF table_name IS NULL OR column_name IS NULL THEN
@@ -258,6 +259,20 @@ BEGIN
 		found := true;
 	END LOOP;
 	IF NOT found THEN
+		SELECT c.relname INTO above FROM pg_partition_ancestors(table_name) AS p
+			JOIN pg_class AS c ON c.oid = p.relid
+			JOIN pg_trigger AS t ON t.tgrelid = c.oid JOIN pg_depend AS d ON d.objid = t.oid
+			JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = d.refobjsubid
+		WHERE t.tgparentid = 0 AND a.attname = column_name
+			AND d.classid = 'pg_trigger'::regclass
+			AND d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
+			AND t.tgfoid = (schema || '.idem_fence_check()')::regprocedure
+		LIMIT 1;
+		IF above IS NOT NULL THEN
+			RAISE EXCEPTION 'fence of table "%" was attached to a table above it',
+				table_name USING ERRCODE = 'wrong_object_type',
+				HINT = format('Detach it from table "%s".', above);
+		END IF;
 		RAISE EXCEPTION 'column "%" of table "%" is not a fence',
 			column_name, table_name USING ERRCODE = 'ID500',
 			HINT = 'idem_attach_fence() makes it one.';
@@ -266,4 +281,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION idem_detach_fence(pg_catalog.regclass, pg_catalog.name) IS
-'Takes back idem_attach_fence(); the column and its values stay. Only for the table''s owner. Returns true. Errors: ID400 bad argument, ID500 column is not a fence, 42501 not the owner.';
+'Takes back idem_attach_fence(); the column and its values stay. Only for the table''s owner. Returns true. Errors: ID400 bad argument, ID500 column is not a fence, 42501 not the owner, 42809 it was attached to a table above it.';

@@ -327,6 +327,63 @@ $$;
 COMMENT ON FUNCTION idem_attach_fence(pg_catalog.regclass, pg_catalog.name) IS
 'Makes a column the fence of its row: an UPDATE that gives it a smaller fence than it has, or none, is refused (ID412). Only for the table''s owner. Returns true. Errors: ID400 bad argument, ID500 no trigger could be the last one, 42501 not the owner, 42703 no such column, 42710 column is a fence already, or the version or the state of its row, 42804 neither bigint nor integer, 42809 not a table of its own.';
 
+ALTER FUNCTION idem_detach_fence(pg_catalog.regclass, pg_catalog.name) VOLATILE;
+CREATE OR REPLACE FUNCTION idem_detach_fence(
+	table_name pg_catalog.regclass,
+	column_name pg_catalog.name
+) RETURNS pg_catalog.bool
+	LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	schema CONSTANT text := (SELECT extnamespace::regnamespace::text
+		FROM pg_extension WHERE extname = 'idem');
+	statement text;
+	above name;
+	found bool := false;
+BEGIN
+	IF table_name IS NULL OR column_name IS NULL THEN
+		RAISE EXCEPTION 'argument "%" is missing', CASE WHEN table_name IS NULL
+			THEN 'table_name' ELSE 'column_name' END USING ERRCODE = 'ID400';
+	END IF;
+	FOR statement IN
+		SELECT DISTINCT format('DROP TRIGGER %I ON %s', t.tgname, table_name)
+		FROM pg_trigger AS t JOIN pg_depend AS d ON d.objid = t.oid
+		JOIN pg_attribute AS a ON a.attrelid = t.tgrelid AND a.attnum = d.refobjsubid
+		WHERE t.tgrelid = table_name AND t.tgparentid = 0
+		AND a.attname = column_name
+		AND d.classid = 'pg_trigger'::regclass
+		AND d.refclassid = 'pg_class'::regclass AND d.refobjid = t.tgrelid
+		AND t.tgfoid = (schema || '.idem_fence_check()')::regprocedure
+	LOOP
+		EXECUTE statement;
+		found := true;
+	END LOOP;
+	IF NOT found THEN
+		SELECT c.relname INTO above FROM pg_partition_ancestors(table_name) AS p
+			JOIN pg_class AS c ON c.oid = p.relid
+			JOIN pg_trigger AS t ON t.tgrelid = c.oid JOIN pg_depend AS d ON d.objid = t.oid
+			JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = d.refobjsubid
+		WHERE t.tgparentid = 0 AND a.attname = column_name
+			AND d.classid = 'pg_trigger'::regclass
+			AND d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
+			AND t.tgfoid = (schema || '.idem_fence_check()')::regprocedure
+		LIMIT 1;
+		IF above IS NOT NULL THEN
+			RAISE EXCEPTION 'fence of table "%" was attached to a table above it',
+				table_name USING ERRCODE = 'wrong_object_type',
+				HINT = format('Detach it from table "%s".', above);
+		END IF;
+		RAISE EXCEPTION 'column "%" of table "%" is not a fence',
+			column_name, table_name USING ERRCODE = 'ID500',
+			HINT = 'idem_attach_fence() makes it one.';
+	END IF;
+	RETURN true;
+END
+$$;
+COMMENT ON FUNCTION idem_detach_fence(pg_catalog.regclass, pg_catalog.name) IS
+'Takes back idem_attach_fence(); the column and its values stay. Only for the table''s owner. Returns true. Errors: ID400 bad argument, ID500 column is not a fence, 42501 not the owner, 42809 it was attached to a table above it.';
+
 ALTER FUNCTION idem_grant(pg_catalog.name, pg_catalog.text) VOLATILE;
 CREATE OR REPLACE FUNCTION idem_grant(role pg_catalog.name, level pg_catalog.text DEFAULT 'app')
 	RETURNS pg_catalog.bool

@@ -158,7 +158,10 @@ UPDATE part SET fence = 10;
 UPDATE part2 SET fence = 10;
 SELECT tableoid::regclass, id, fence, place FROM part;
 SELECT idem_attach_fence('part1', 'fence');
+\set VERBOSITY default
 SELECT idem_detach_fence('part1', 'fence');
+\set VERBOSITY sqlstate
+SELECT idem_detach_fence('part1', 'place');
 -- ... but one that has a fence by itself, of another column
 CREATE TABLE alone (id int, fence bigint, late int);
 SELECT idem_attach_fence('alone', 'fence');
