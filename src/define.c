@@ -600,7 +600,7 @@ idem_define(PG_FUNCTION_ARGS)
 	/* what stands already is left alone, without a lock */
 	old = idem_definition_read(machine);
 	if (old != NULL && !idem_machine_may_change(old->owner))
-		idem_machine_refuse(machine);
+		idem_machine_refuse(machine, old->owner);
 	stands = old != NULL && definition_equal(old, new);
 	if (!PG_ARGISNULL(2))
 		read_moved(PG_GETARG_JSONB_P(2), old, new, stands, &from, &to);
@@ -625,7 +625,7 @@ idem_define(PG_FUNCTION_ARGS)
 		(void) define_run(DEFINE_CREATE, values, NULL);
 	}
 	if (!idem_machine_may_change(NameStr(owner)))
-		idem_machine_refuse(machine);
+		idem_machine_refuse(machine, NameStr(owner));
 
 	old = idem_definition_read(machine);
 	from = to = NIL;

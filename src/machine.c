@@ -198,11 +198,15 @@ idem_machine_may_change(const char *owner)
 }
 
 void
-idem_machine_refuse(const char *machine)
+idem_machine_refuse(const char *machine, const char *owner)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("must be owner of machine \"%s\"", machine),
+			 errdetail("It belongs to role \"%s\"; the current role is \"%s\".",
+					   owner, GetUserNameFromId(GetUserId(), false)),
+			 errhint("The extension's owner can hand it over: UPDATE idem.machine SET owner = 'role' WHERE name = %s.",
+					 quote_literal_cstr(machine)),
 			 errhidestmt(true)));
 }
 
@@ -280,7 +284,7 @@ check_machine(const char *machine)
 	if (!idem_machine_lock(machine, &owner))
 		return false;
 	if (!idem_machine_may_change(NameStr(owner)))
-		idem_machine_refuse(machine);
+		idem_machine_refuse(machine, NameStr(owner));
 	return true;
 }
 
@@ -328,7 +332,7 @@ check_machine_row(HeapTuple old, HeapTuple new, TupleDesc desc)
 	const char *new_name = new ? column_text(new, desc, "name") : NULL;
 
 	if (old && !idem_machine_may_change(column_text(old, desc, "owner")))
-		idem_machine_refuse(old_name);
+		idem_machine_refuse(old_name, column_text(old, desc, "owner"));
 	if (new)
 	{
 		const char *owner = column_text(new, desc, "owner");

@@ -32,7 +32,7 @@ typedef struct IdemStateCount
 /* machine.c */
 extern void idem_machine_check_name(const char *what, const char *name);
 extern bool idem_machine_may_change(const char *owner);
-extern void idem_machine_refuse(const char *machine);
+extern void idem_machine_refuse(const char *machine, const char *owner);
 extern bool idem_machine_lock(const char *machine, NameData *owner);
 extern void idem_machine_write_whole(void (*work) (void *), void *arg);
 
