@@ -264,18 +264,17 @@ idem_bound_rows_elsewhere(List *counts, List *states)
 }
 
 /*
- * Locks the bound tables and refuses if rows are in one of the states.
+ * Locks the bound tables and refuses if rows are in one of the states; those in
+ * one of "moved" were to leave it just now.
  */
-void
-idem_bound_check_empty(const char *machine, List *states, const char *deed)
+static void
+bound_check_empty(const char *machine, List *states, List *moved,
+				  const char *deed)
 {
 	StringInfoData report;
 	IdemBound  *first = NULL;
+	bool		held = true;
 	ListCell   *cell;
-
-	/* who moves rows has counted them */
-	if (migration != NULL && strcmp(migration->machine, machine) == 0)
-		return;
 
 	initStringInfo(&report);
 	foreach(cell, bound_lock_idle(machine, deed))
@@ -291,6 +290,7 @@ idem_bound_check_empty(const char *machine, List *states, const char *deed)
 				continue;
 			if (first == NULL)
 				first = bound;
+			held = held && name_position(moved, count->state) >= 0;
 			appendStringInfo(&report, "%s%s.%s: " INT64_FORMAT " in \"%s\"",
 							 report.len > 0 ? ", " : "",
 							 idem_bound_name(bound->relid),
@@ -304,9 +304,19 @@ idem_bound_check_empty(const char *machine, List *states, const char *deed)
 				 errmsg("machine \"%s\" cannot lose a state that rows are in",
 						machine),
 				 errdetail("Rows: %s.", report.data),
+				 held ?
+				 errhint("They were to be moved, and a trigger or a rule of the table has left them where they are: disable it for this call.") :
 				 errhint("Say where they go with idem_define(machine, definition, moved => '{\"old\": \"new\"}'), or move them first."),
 				 idem_errcolumn(first->relid, NameStr(first->column)),
 				 errhidestmt(true)));
+}
+
+void
+idem_bound_check_empty(const char *machine, List *states, const char *deed)
+{
+	/* who moves rows has counted them */
+	if (migration == NULL || strcmp(migration->machine, machine) != 0)
+		bound_check_empty(machine, states, NIL, deed);
 }
 
 /*
@@ -481,7 +491,7 @@ idem_bound_move(const char *machine, List *from, List *to, List *gone,
 		if (gone != NIL)
 		{
 			migration = outer;
-			idem_bound_check_empty(machine, gone, deed);
+			bound_check_empty(machine, gone, from, deed);
 			migration = &mine;
 			finish(arg);
 		}

@@ -295,8 +295,20 @@ CREATE TRIGGER again BEFORE UPDATE ON flow_text FOR EACH ROW EXECUTE FUNCTION fl
 SELECT idem_define('busy', E'stateDiagram-v2\n[*] --> b', '{"a": "b"}');
 SELECT * FROM flow_text ORDER BY id;
 SELECT * FROM idem_verify('flow_text');
+DROP TRIGGER again ON flow_text;
+
+-- rows that a trigger keeps where they are, though they were to go
+CREATE FUNCTION flow_keep() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+	RETURN old;
+END$$;
+CREATE TRIGGER keep BEFORE UPDATE ON flow_text FOR EACH ROW WHEN (old.state = 'b') EXECUTE FUNCTION flow_keep();
+UPDATE flow_text SET state = 'b';
+SELECT idem_define('busy', E'stateDiagram-v2\n[*] --> a', '{"b": "a"}');
+DROP TRIGGER keep ON flow_text;
+SELECT idem_define('busy', E'stateDiagram-v2\n[*] --> a', '{"b": "a"}');
+SELECT * FROM flow_text ORDER BY id;
 DROP TABLE flow_text;
-DROP FUNCTION flow_define, flow_delete, flow_again;
+DROP FUNCTION flow_define, flow_delete, flow_again, flow_keep;
 
 DELETE FROM idem.machine WHERE name IN ('flow', 'dirt', 'busy');
 SELECT idem_revoke('regress_idem_keeper');
