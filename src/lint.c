@@ -51,7 +51,9 @@ typedef struct Lint
 	IdemStateDef **states;		/* sorted by name */
 	bool	   *edge;			/* [from * nstates + to] */
 	bool		counted;		/* rows are known */
+	List	   *bounds;			/* the tables that were counted */
 	List	   *counts;			/* per table, see idem_bound_rows */
+	int64	   *without;		/* per table, its rows that are in no state */
 	List	   *told;			/* triggers that do not fire, by OID */
 } Lint;
 
@@ -381,22 +383,36 @@ lint_cycles(Lint *lint)
 }
 
 /*
- * Rows in states that the machine does not have.
+ * Rows in states that the machine does not have, and in none.
  */
 static void
 lint_strangers(Lint *lint)
 {
 	List	   *names = NIL;
-	int64		rows = 0;
 	ListCell   *cell;
+	ListCell   *counts;
 
 	for (int i = 0; i < lint->nstates; i++)
 		names = lappend(names, lint->states[i]->name);
-	foreach(cell, lint->counts)
-		rows += idem_bound_rows_elsewhere(lfirst(cell), names);
-	if (rows > 0)
-		lint_say(lint, "unknown_state", "error",
-				 "rows are in states that the machine does not have", rows);
+	forboth(cell, lint->bounds, counts, lint->counts)
+	{
+		IdemBound  *bound = lfirst(cell);
+		int64		rows = idem_bound_rows_elsewhere(lfirst(counts), names);
+		int64		without = lint->without[foreach_current_index(cell)];
+
+		if (rows > 0)
+			lint_say(lint, "unknown_state", "error",
+					 psprintf("column \"%s\" of table %s has rows in states that the machine does not have",
+							  NameStr(bound->column),
+							  idem_bound_name(bound->relid)),
+					 rows);
+		if (without > 0)
+			lint_say(lint, "unknown_state", "error",
+					 psprintf("column \"%s\" of table %s has rows in no state: they are NULL",
+							  NameStr(bound->column),
+							  idem_bound_name(bound->relid)),
+					 without);
+	}
 }
 
 /*
@@ -616,6 +632,7 @@ Datum
 idem_lint(PG_FUNCTION_ARGS)
 {
 	Lint		lint = {0};
+	List	   *tables;
 	ListCell   *cell;
 
 	idem_require_argument(fcinfo, 0, "machine");
@@ -624,10 +641,18 @@ idem_lint(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	lint.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	lint.counted = true;
-	foreach(cell, idem_bound_tables(lint.definition->machine))
+	tables = idem_bound_tables(lint.definition->machine);
+	lint.without = palloc0(Max(list_length(tables), 1) * sizeof(int64));
+	foreach(cell, tables)
 	{
 		if (idem_bound_may_count(lfirst(cell)))
-			lint.counts = lappend(lint.counts, idem_bound_count(lfirst(cell), NULL));
+		{
+			int64	   *without = &lint.without[list_length(lint.bounds)];
+
+			lint.bounds = lappend(lint.bounds, lfirst(cell));
+			lint.counts = lappend(lint.counts,
+								  idem_bound_count(lfirst(cell), without));
+		}
 		else
 			lint.counted = false;
 	}

@@ -33,6 +33,14 @@ CREATE TABLE lint_row (id int, state text);
 INSERT INTO lint_row SELECT i, (ARRAY['a', 'b', 'b', 'd', 'z'])[1 + i % 5] FROM generate_series(1, 50) AS i;
 SELECT idem_attach('m', 'lint_row', 'state', accept_existing => true);
 SELECT * FROM idem_lint('m');
+-- each table's own, and those in no state
+CREATE TABLE "Lint none" (id int, state text);
+INSERT INTO "Lint none" SELECT i, CASE i % 3 WHEN 1 THEN 'a' WHEN 2 THEN 'y' END FROM generate_series(1, 9) AS i;
+SELECT idem_attach('m', '"Lint none"', 'state', accept_existing => true);
+SELECT * FROM idem_lint('m') WHERE code = 'unknown_state';
+UPDATE "Lint none" SET state = 'a' WHERE state IS NULL;
+SELECT * FROM idem_lint('m') WHERE code = 'unknown_state';
+DROP TABLE "Lint none";
 
 -- Rows are told to who may see them.
 CREATE ROLE regress_idem_reader;
