@@ -131,6 +131,8 @@ allowed_explain(IdemFire *fire, const IdemFireVerdict *verdict)
 {
 	const char *from = idem_judge_quoted(verdict->from);
 	const char *outcome = idem_fire_outcomes[verdict->outcome];
+	int			state = verdict->from == NULL ? IDEM_STATE_NULL :
+	idem_machine_state(fire->machine, verdict->from, strlen(verdict->from));
 
 	switch (verdict->outcome)
 	{
@@ -143,21 +145,23 @@ allowed_explain(IdemFire *fire, const IdemFireVerdict *verdict)
 			return psprintf("%s: role \"%s\" may not take \"%s\" from %s to \"%s\"; it takes role %s",
 							outcome, GetUserNameFromId(GetUserId(), false),
 							fire->event, from, verdict->to,
-							idem_judge_role_text(verdict->rule));
+							idem_judge_role_text(fire->machine, state,
+												 verdict->rule, fire->event));
 		case IDEM_FIRE_GUARDED:
 			return psprintf("%s: from %s to \"%s\" the row must satisfy: %s",
 							outcome, from, verdict->to, verdict->rule->guard);
 		default:
 			{
-				int			state = verdict->from == NULL ? IDEM_STATE_NULL :
-				idem_machine_state(fire->machine, verdict->from,
-								   strlen(verdict->from));
-				char	   *allowed = idem_judge_allowed_text(verdict->judge,
-															  state, NULL, NULL);
+				const char *allowed = allowed_lacks(fire) != NULL ? "" :
+				idem_judge_allowed_text(verdict->judge, state, NULL, NULL);
+				const char *why = idem_judge_is_denied(fire->machine, state,
+													   fire->event, NULL,
+													   verdict->rule) ?
+				psprintf("state %s denies transitions to itself", from) :
+				psprintf("no transition \"%s\" leaves %s%s", fire->event, from,
+						 state < 0 ? ", which is no state" : "");
 
-				return psprintf("%s: no transition \"%s\" leaves %s%s%s%s",
-								outcome, fire->event, from,
-								state < 0 ? ", which is no state" : "",
+				return psprintf("%s: %s%s%s", outcome, why,
 								allowed[0] != '\0' ? "; allowed: " : "",
 								allowed);
 			}

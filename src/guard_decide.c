@@ -160,8 +160,8 @@ guard_refuse_insert(IdemGuardCall *call, const char *label)
 
 	guard_count(call, IDEM_COUNT_ILLEGAL, NULL, label);
 	hint = idem_judge_hint(elevel,
-						   psprintf("A row begins in an initial state: %s.",
-									idem_judge_initial_text(machine)));
+						   idem_judge_initial_text(machine,
+												   "A row begins in an initial state"));
 
 	if (label == NULL)
 		ereport(elevel,

@@ -91,6 +91,8 @@ judge_parse_error(const GuardContext *context)
 				context->places,
 				code == ERRCODE_UNDEFINED_FUNCTION ?
 				", and cast arguments to the types that are declared" : "");
+	else if (code == ERRCODE_AMBIGUOUS_COLUMN)
+		errhint("Write \"new.\" before a column for the row as it will be, \"old.\" for the row as it was.");
 }
 
 static void

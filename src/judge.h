@@ -66,9 +66,14 @@ extern void idem_judge_check_guard(Relation rel, const char *machine,
 
 /* judge_report.c */
 extern const char *idem_judge_hint(int elevel, const char *hint);
-extern char *idem_judge_initial_text(const IdemMachine *machine);
+extern char *idem_judge_initial_text(const IdemMachine *machine,
+									 const char *what);
 extern const char *idem_judge_quoted(const char *label);
-extern char *idem_judge_role_text(const IdemRule *rule);
+extern char *idem_judge_role_text(const IdemMachine *machine, int from,
+								  const IdemRule *rule, const char *event);
+extern bool idem_judge_is_denied(const IdemMachine *machine, int from,
+								 const char *event, const char *to,
+								 const IdemRule *rule);
 extern int	idem_judge_errcolumn(const IdemJudge *judge);
 extern char *idem_judge_allowed_text(IdemJudge *judge, int from,
 									 const char *event, const char *to);

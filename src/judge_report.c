@@ -18,9 +18,21 @@
 #include "stats.h"
 
 /*
- * What leads on from a state, for a hint, as far as roles tell; an empty
- * string if nothing does.  Without "event", if that is not NULL, else without
- * what leads to "to", if that is not NULL: it was refused.
+ * Whether a rule of a state is one that the role may take there.
+ */
+static bool
+judge_may_take(IdemJudge *judge, int from, const IdemRule *rule)
+{
+	if (rule->to_state == from &&
+		judge->machine->states[from].self != IDEM_SELF_REENTER)
+		return false;
+	return idem_judge_role(judge, rule);
+}
+
+/*
+ * What leads on from a state, or begins it anew, for a hint, as far as roles
+ * tell; an empty string if nothing does.  Without "event", if that is not NULL,
+ * else without what leads to "to", if that is not NULL: it was refused.
  */
 char *
 idem_judge_allowed_text(IdemJudge *judge, int from, const char *event,
@@ -42,10 +54,12 @@ idem_judge_allowed_text(IdemJudge *judge, int from, const char *event,
 		bool		skip = event != NULL ? strcmp(rule->event, event) == 0 :
 		to != NULL && strcmp(rule->to, to) == 0;
 
+		skip = skip || !judge_may_take(judge, from, rule);
 		for (int j = 0; j < i && !skip; j++)
 			skip = rules[j]->to_state == rule->to_state &&
-				strcmp(rules[j]->event, rule->event) == 0;
-		if (skip || rule->to_state == from || !idem_judge_role(judge, rule))
+				strcmp(rules[j]->event, rule->event) == 0 &&
+				judge_may_take(judge, from, rules[j]);
+		if (skip)
 			continue;
 		if (++shown > 10)
 		{
@@ -64,10 +78,10 @@ idem_judge_allowed_text(IdemJudge *judge, int from, const char *event,
 }
 
 /*
- * The states in which a row may begin.
+ * The states in which a row may begin, said of what may begin there.
  */
 char *
-idem_judge_initial_text(const IdemMachine *machine)
+idem_judge_initial_text(const IdemMachine *machine, const char *what)
 {
 	List	   *names = NIL;
 
@@ -77,18 +91,38 @@ idem_judge_initial_text(const IdemMachine *machine)
 			names = lappend(names,
 							makeString((char *) machine->states[i].name));
 	}
-	return idem_names_text(names, -1);
+	if (names == NIL)
+		return "The machine has no initial state.";
+	return psprintf("%s: %s.", what, idem_names_text(names, -1));
 }
 
+/*
+ * The roles that may take a row from a state to where the rule leads; NULL is by
+ * any event.
+ */
 char *
-idem_judge_role_text(const IdemRule *rule)
+idem_judge_role_text(const IdemMachine *machine, int from,
+					 const IdemRule *rule, const char *event)
 {
+	const IdemRule *const *rules;
+	int			nrules = idem_machine_rules(machine, from, &rules);
+	List	   *names = NIL;
 	StringInfoData buf;
+	ListCell   *cell;
 
+	for (int i = 0; i < nrules; i++)
+	{
+		if (rules[i]->to_state != rule->to_state ||
+			(event != NULL && strcmp(rules[i]->event, event) != 0))
+			continue;
+		for (int j = 0; j < rules[i]->nroles; j++)
+			names = list_append_unique(names,
+									   makeString((char *) rules[i]->roles[j]));
+	}
 	initStringInfo(&buf);
-	for (int i = 0; i < rule->nroles; i++)
-		appendStringInfo(&buf, "%s\"%s\"", i > 0 ? " or " : "",
-						 rule->roles[i]);
+	foreach(cell, names)
+		appendStringInfo(&buf, "%s\"%s\"", buf.len > 0 ? " or " : "",
+						 strVal(lfirst(cell)));
 	return buf.data;
 }
 
@@ -117,8 +151,8 @@ judge_ways_text(const IdemMachine *machine, const char *from, int from_state,
 	const char *ways = "";
 
 	if (from == NULL)
-		return psprintf("A row without a state may take an initial one: %s.",
-						idem_judge_initial_text(machine));
+		return idem_judge_initial_text(machine,
+									   "A row without a state may take an initial one");
 	if (allowed[0] != '\0')
 		ways = psprintf("Allowed from \"%s\": %s.", from, allowed);
 	if (from_state >= 0)
@@ -201,6 +235,19 @@ judge_leads_on(const IdemMachine *machine, int from, const char *event)
 }
 
 /*
+ * Whether what is illegal is to take a state again whose mode is "deny".
+ */
+bool
+idem_judge_is_denied(const IdemMachine *machine, int from, const char *event,
+					 const char *to, const IdemRule *rule)
+{
+	return from >= 0 && machine->states[from].self == IDEM_SELF_DENY &&
+		(rule != NULL ? rule->to_state == from :
+		 event == NULL && to != NULL &&
+		 strcmp(to, machine->states[from].name) == 0);
+}
+
+/*
  * Raises what a verdict other than PASS and SAME is to the writer.  from and
  * to are the values as the rows have them, NULL where they are NULL; "from" is
  * also NULL for an insert, which "rule" and event NULL and verdict ILLEGAL
@@ -236,7 +283,8 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 					 errmsg("row of table \"%s\" is frozen in state \"%s\" of machine \"%s\"",
 							table, from, machine->name),
 					 errdetail("No column of a row in a frozen state may be changed."),
-					 note != NULL ? errhint("%s", note) : 0,
+					 note != NULL ? errhint("%s", note) :
+					 event == NULL ? errhint("Correct it as a role that idem_attach() was given as \"exempt\".") : 0,
 					 idem_judge_errcolumn(judge),
 					 errhidestmt(true)));
 			break;
@@ -261,7 +309,8 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 							rule->event, machine->name),
 					 errdetail("From %s to \"%s\" it takes role %s; the current role is \"%s\".",
 							   idem_judge_quoted(from), rule->to,
-							   idem_judge_role_text(rule),
+							   idem_judge_role_text(machine, from_state, rule,
+													event),
 							   GetUserNameFromId(GetUserId(), false)),
 					 errhint("%s", hint),
 					 idem_judge_errcolumn(judge),
@@ -279,8 +328,21 @@ idem_judge_report(IdemJudge *judge, int elevel, IdemJudgement verdict,
 					 errhidestmt(true)));
 			break;
 		default:
-			if (event != NULL && rule == NULL &&
-				judge_leads_on(machine, from_state, event))
+			if (idem_judge_is_denied(machine, from_state, event, to, rule))
+				ereport(elevel,
+						(errcode(ERRCODE_IDEM_CONFLICT),
+						 errmsg("state \"%s\" of machine \"%s\" denies transitions to itself",
+								from, machine->name),
+						 event != NULL ?
+						 errdetail("Event \"%s\" would take the row from it to itself.",
+								   event) :
+						 errdetail("Column \"%s\" of table \"%s\" is %s and would be set to it again.",
+								   column, table, idem_judge_quoted(from)),
+						 errhint("%s", hint),
+						 idem_judge_errcolumn(judge),
+						 errhidestmt(true)));
+			else if (event != NULL && rule == NULL &&
+					 judge_leads_on(machine, from_state, event))
 				ereport(elevel,
 						(errcode(ERRCODE_IDEM_CONFLICT),
 						 errmsg("machine \"%s\" has no transition \"%s\" from %s to %s",
