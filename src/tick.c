@@ -58,6 +58,8 @@ typedef struct Tick
 {
 	ReturnSetInfo *rsinfo;		/* NULL: nobody to tell */
 	TimestampTz now;
+	TimestampTz from;			/* what is due then ... */
+	TimestampTz to;				/* ... till then is read */
 	TimestampTz stop_at;
 	List	   *stalled;		/* timers that waited for another table in
 								 * vain */
@@ -80,19 +82,25 @@ static int	tick_sqlerrcode;
 static struct IdemOwnStatement select_statement = {
 	"SELECT ctid, machine, table_schema, table_name, binding, row_key, state,"
 	" event, since, tries, row_hash, key_since" FROM_DUE
-	" AND ($4 OPERATOR(pg_catalog.=) 0 OR EXISTS (SELECT FROM pg_catalog.pg_class AS c"
-	" JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
+	" AND due OPERATOR(pg_catalog.>=) $4 AND ($5 OPERATOR(pg_catalog.=) 0 OR $5 OPERATOR(pg_catalog.=)"
+	" (SELECT c.relowner FROM pg_catalog.pg_class AS c"
 	" WHERE c.relname OPERATOR(pg_catalog.=) table_name::pg_catalog.name"
-	" AND n.nspname OPERATOR(pg_catalog.=) table_schema::pg_catalog.name"
-	" AND c.relowner OPERATOR(pg_catalog.=) $4))"
+	" AND c.relnamespace OPERATOR(pg_catalog.=) (SELECT n.oid FROM pg_catalog.pg_namespace AS n"
+	" WHERE n.nspname OPERATOR(pg_catalog.=) table_schema::pg_catalog.name)))"
 	" ORDER BY due LIMIT $3 FOR UPDATE OF timer SKIP LOCKED",
-	IDEM_OWN_BY_INDEX, 4, {TIMESTAMPTZOID, TEXTARRAYOID, INT8OID, OIDOID}, NULL
+	IDEM_OWN_BY_INDEX, 5, {TIMESTAMPTZOID, TEXTARRAYOID, INT8OID, TIMESTAMPTZOID, OIDOID}, NULL
 };
 
 static struct IdemOwnStatement first_statement = {
-	"SELECT table_schema, table_name" FROM_DUE
-	" ORDER BY due LIMIT 1",
+	"SELECT table_schema, table_name, due" FROM_DUE
+	" ORDER BY due LIMIT 1 FOR UPDATE SKIP LOCKED",
 	IDEM_OWN_BY_INDEX, 2, {TIMESTAMPTZOID, TEXTARRAYOID}, NULL
+};
+
+static struct IdemOwnStatement window_statement = {
+	"SELECT due" FROM_DUE " AND due OPERATOR(pg_catalog.>=) $3"
+	" ORDER BY due LIMIT 1 OFFSET 4000",
+	IDEM_OWN_BY_INDEX, 3, {TIMESTAMPTZOID, TEXTARRAYOID, TIMESTAMPTZOID}, NULL
 };
 
 static struct IdemOwnStatement delete_statement = {
@@ -294,27 +302,38 @@ tick_bar(Tick *tick)
 }
 
 /*
- * Whose rows are fired: the owner's of the table whose timer is due first, or
- * InvalidOid if that is gone.
+ * Whose rows are fired: the owner's of the table whose timer is due first, and is
+ * not locked by others.  His are looked for among so many timers behind it that the
+ * owners' number does not count.  Where the table is gone, all that is due is his.
  */
-static Oid
-tick_first_owner(Tick *tick)
+static void
+tick_choose_owner(Tick *tick)
 {
-	Datum		args[2];
+	Datum		args[3];
+	HeapTuple	first;
+	TupleDesc	desc;
 	Oid			schema;
 	Oid			relid;
 
 	args[0] = TimestampTzGetDatum(tick->now);
 	args[1] = tick->barred;
 	if (idem_timers_run(&first_statement, args) == 0)
-		return InvalidOid;
-	schema = get_namespace_oid(idem_own_text(SPI_tuptable->vals[0],
-											 SPI_tuptable->tupdesc, 1), true);
+		return;
+	first = SPI_tuptable->vals[0];
+	desc = SPI_tuptable->tupdesc;
+	schema = get_namespace_oid(idem_own_text(first, desc, 1), true);
 	relid = OidIsValid(schema) ?
-		get_relname_relid(idem_own_text(SPI_tuptable->vals[0],
-										SPI_tuptable->tupdesc, 2), schema) :
-		InvalidOid;
-	return OidIsValid(relid) ? idem_catalog_owner_of(relid) : InvalidOid;
+		get_relname_relid(idem_own_text(first, desc, 2), schema) : InvalidOid;
+	if (!OidIsValid(relid))
+		return;
+	tick->session.owner = idem_catalog_owner_of(relid);
+	tick->from = DatumGetTimestampTz(idem_own_value(first, desc, 3,
+													TIMESTAMPTZOID, NULL));
+	args[2] = TimestampTzGetDatum(tick->from);
+	if (idem_timers_run(&window_statement, args) > 0)
+		tick->to = DatumGetTimestampTz(idem_own_value(SPI_tuptable->vals[0],
+													  SPI_tuptable->tupdesc, 1,
+													  TIMESTAMPTZOID, NULL));
 }
 
 /*
@@ -324,15 +343,16 @@ tick_first_owner(Tick *tick)
 static int64
 tick_due(Tick *tick, int64 left, bool *filled)
 {
-	Datum		args[4];
+	Datum		args[5];
 	SPITupleTable *table;
 	uint64		n;
 
 	*filled = false;
-	args[0] = TimestampTzGetDatum(tick->now);
+	args[0] = TimestampTzGetDatum(tick->to);
 	args[1] = tick->barred;
 	args[2] = Int64GetDatum(left);
-	args[3] = ObjectIdGetDatum(tick->session.owner);
+	args[3] = TimestampTzGetDatum(tick->from);
+	args[4] = ObjectIdGetDatum(tick->session.owner);
 	n = idem_timers_run(&select_statement, args);
 	table = SPI_tuptable;
 	for (uint64 i = 0; i < n; i++)
@@ -369,17 +389,18 @@ static int64
 tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at)
 {
 	Tick		tick = {.rsinfo = rsinfo,.stop_at = stop_at,
-	.now = GetCurrentTimestamp()};
+	.now = GetCurrentTimestamp(),.from = DT_NOBEGIN};
 	int64		n = 0;
 	bool		filled;
 	bool		in_time;
 
+	tick.to = tick.now;
 	SPI_connect();
 	tick.session.temporary = idem_catalog_count_temporary(InvalidOid);
 	tick_bar(&tick);
 	tick.session.one_owner = rsinfo == NULL;
 	if (tick.session.one_owner)
-		tick.session.owner = tick_first_owner(&tick);
+		tick_choose_owner(&tick);
 	do
 	{
 		n += tick_due(&tick, left - n, &filled);

@@ -18,6 +18,7 @@ my $node = idem_node(
 	conf => <<'EOT');
 shared_preload_libraries = 'idem'
 restart_after_crash = on
+max_prepared_transactions = 5
 idem.naptime = 1
 idem.databases = 'one, "T wo", none, missing'
 EOT
@@ -148,6 +149,17 @@ $node->reload;
 ok($node->poll_query_until('one', q{SELECT bool_and(state = 'stale') FROM basket}), 'rows of two owners are fired');
 is($node->safe_psql('one', q{SELECT count(*) FROM cart WHERE id > 1000 AND state = 'stale'}), '2', 'both');
 unlike(slurp_file($node->logfile, $offset), qr/WARNING/, 'and none at the second try');
+# nor does one that is locked stand in the way of another's
+$node->safe_psql('one', <<'EOT');
+INSERT INTO cart VALUES (1003);
+INSERT INTO basket VALUES (3);
+BEGIN;
+UPDATE cart SET state = 'stale' WHERE id = 1003;
+PREPARE TRANSACTION 'held';
+EOT
+$node->reload;
+ok($node->poll_query_until('one', q{SELECT state = 'stale' FROM basket WHERE id = 3}), 'a timer in front is locked');
+$node->safe_psql('one', q{COMMIT PREPARED 'held'});
 setting('idem.naptime', '1');
 
 # SIGHUP at once: a long nap is cut short, an off switch works, and on again.
