@@ -138,7 +138,8 @@ worker_batch(Batch batch, int64 *n)
 		idem_catalog_become(idem_catalog_owner(IDEM_REL_KEY), &saved);
 		if (batch == BATCH_TICK)
 			*n = idem_tick_run(NULL, TICK_BATCH,
-							   GetCurrentTimestamp() + BATCH_BUDGET);
+							   GetCurrentTimestamp() + BATCH_BUDGET,
+							   &slot->slow_owner);
 		else
 		{
 			/* what a crash brings back is swept again */
