@@ -74,7 +74,6 @@ typedef struct Visited
 	TimestampTz next_at;
 	int			warnings;
 	TimestampTz warnings_since;
-	Oid			slow_owner;
 } Visited;
 
 typedef struct RunningWorker
@@ -315,7 +314,6 @@ launcher_start(Visited *entry, TimestampTz now)
 	slots[slot].database = entry->database;
 	slots[slot].quiet = entry->failures > 0;
 	slots[slot].warnings = entry->warnings;
-	slots[slot].slow_owner = entry->slow_owner;
 
 	describe_worker(&worker, "idem worker", "idem_worker_main",
 					BGW_NEVER_RESTART);
@@ -346,7 +344,6 @@ launcher_finish(Visited *entry, IdemVisitSlot *slot, TimestampTz now)
 {
 	entry->slot = -1;
 	entry->warnings = slot->warnings;
-	entry->slow_owner = slot->slow_owner;
 	if (slot->outcome == IDEM_VISIT_FAILED)
 		entry->failures = Min(entry->failures + 1, 20);
 	else

@@ -79,26 +79,22 @@ static int	tick_sqlerrcode;
 	" OPERATOR(pg_catalog.||) pg_catalog.quote_ident(table_name)" \
 	" OPERATOR(pg_catalog.<>) ALL ($2)"
 
-#define OWNER \
-	"(SELECT c.relowner FROM pg_catalog.pg_class AS c" \
-	" WHERE c.relname OPERATOR(pg_catalog.=) table_name::pg_catalog.name" \
-	" AND c.relnamespace OPERATOR(pg_catalog.=) (SELECT n.oid FROM pg_catalog.pg_namespace AS n" \
-	" WHERE n.nspname OPERATOR(pg_catalog.=) table_schema::pg_catalog.name))"
-
 static struct IdemOwnStatement select_statement = {
 	"SELECT ctid, machine, table_schema, table_name, binding, row_key, state,"
 	" event, since, tries, row_hash, key_since" FROM_DUE
-	" AND due OPERATOR(pg_catalog.>=) $4"
-	" AND ($5 OPERATOR(pg_catalog.=) 0 OR $5 OPERATOR(pg_catalog.=) " OWNER ")"
+	" AND due OPERATOR(pg_catalog.>=) $4 AND ($5 OPERATOR(pg_catalog.=) 0 OR $5 OPERATOR(pg_catalog.=)"
+	" (SELECT c.relowner FROM pg_catalog.pg_class AS c"
+	" WHERE c.relname OPERATOR(pg_catalog.=) table_name::pg_catalog.name"
+	" AND c.relnamespace OPERATOR(pg_catalog.=) (SELECT n.oid FROM pg_catalog.pg_namespace AS n"
+	" WHERE n.nspname OPERATOR(pg_catalog.=) table_schema::pg_catalog.name)))"
 	" ORDER BY due LIMIT $3 FOR UPDATE OF timer SKIP LOCKED",
 	IDEM_OWN_BY_INDEX, 5, {TIMESTAMPTZOID, TEXTARRAYOID, INT8OID, TIMESTAMPTZOID, OIDOID}, NULL
 };
 
 static struct IdemOwnStatement first_statement = {
 	"SELECT table_schema, table_name, due" FROM_DUE
-	" AND ($3 OPERATOR(pg_catalog.=) 0 OR $3 OPERATOR(pg_catalog.<>) " OWNER ")"
-	" ORDER BY due LIMIT 1 FOR UPDATE OF timer SKIP LOCKED",
-	IDEM_OWN_BY_INDEX, 3, {TIMESTAMPTZOID, TEXTARRAYOID, OIDOID}, NULL
+	" ORDER BY due LIMIT 1 FOR UPDATE SKIP LOCKED",
+	IDEM_OWN_BY_INDEX, 2, {TIMESTAMPTZOID, TEXTARRAYOID}, NULL
 };
 
 static struct IdemOwnStatement window_statement = {
@@ -307,30 +303,21 @@ tick_bar(Tick *tick)
 
 /*
  * Whose rows are fired: the owner's of the table whose timer is due first, and is
- * not locked by others; the slow one's only if there is no other.  His are looked
- * for among so many timers behind it that the owners' number does not count.
- * Where the table is gone, all that is due is his.
+ * not locked by others.  His are looked for among so many timers behind it that the
+ * owners' number does not count.  Where the table is gone, all that is due is his.
  */
 static void
-tick_choose_owner(Tick *tick, Oid slow_owner)
+tick_choose_owner(Tick *tick)
 {
 	Datum		args[3];
 	HeapTuple	first;
 	TupleDesc	desc;
 	Oid			schema;
 	Oid			relid;
-	uint64		n;
 
 	args[0] = TimestampTzGetDatum(tick->now);
 	args[1] = tick->barred;
-	args[2] = ObjectIdGetDatum(slow_owner);
-	n = idem_timers_run(&first_statement, args);
-	if (n == 0 && OidIsValid(slow_owner))
-	{
-		args[2] = ObjectIdGetDatum(InvalidOid);
-		n = idem_timers_run(&first_statement, args);
-	}
-	if (n == 0)
+	if (idem_timers_run(&first_statement, args) == 0)
 		return;
 	first = SPI_tuptable->vals[0];
 	desc = SPI_tuptable->tupdesc;
@@ -395,12 +382,11 @@ tick_due(Tick *tick, int64 left, bool *filled)
 }
 
 /*
- * Fires what is due, and tells of it.  How much that was.  With "slow_owner" it
- * keeps to one owner, and it is "left" where rows of others may be due.
+ * Fires what is due, and tells of it.  How much that was, or "left" where rows of
+ * other owners may be due.
  */
 static int64
-tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at,
-		 Oid *slow_owner)
+tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at)
 {
 	Tick		tick = {.rsinfo = rsinfo,.stop_at = stop_at,
 	.now = GetCurrentTimestamp(),.from = DT_NOBEGIN};
@@ -412,13 +398,9 @@ tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at,
 	SPI_connect();
 	tick.session.temporary = idem_catalog_count_temporary(InvalidOid);
 	tick_bar(&tick);
-	if (slow_owner != NULL)
-	{
-		tick.session.one_owner = true;
-		tick_choose_owner(&tick, *slow_owner);
-		/* also where he ends the session */
-		*slow_owner = tick.session.owner;
-	}
+	tick.session.one_owner = rsinfo == NULL;
+	if (tick.session.one_owner)
+		tick_choose_owner(&tick);
 	do
 	{
 		n += tick_due(&tick, left - n, &filled);
@@ -426,10 +408,8 @@ tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at,
 	} while (filled && n < left && in_time);
 	SPI_finish();
 	idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_RUNS);
-	if (slow_owner != NULL && in_time)
-		*slow_owner = InvalidOid;
-	/* another call finds out */
-	if (slow_owner != NULL && n > 0)
+	/* another call finds out whether rows of others are due */
+	if (tick.session.one_owner && n > 0)
 		return left;
 	if (n < left && in_time && !tick.session.bars)
 		idem_sweep_stats_ticked(tick.now);
@@ -439,12 +419,10 @@ tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at,
 /*
  * The same, but not within itself: its own locks would not keep it from the
  * timers that it is at.  Without "rsinfo" it tells of nothing.  After "stop_at" no
- * further row is begun with.  Without "slow_owner" rows of all owners are fired;
- * else that is whose rows come last, and then whose took all of the time.
+ * further row is begun with.
  */
 int64
-idem_tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at,
-			  Oid *slow_owner)
+idem_tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at)
 {
 	static bool running = false;
 	int64		n = 0;
@@ -458,7 +436,7 @@ idem_tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at,
 	running = true;
 	PG_TRY();
 	{
-		n = tick_run(rsinfo, left, stop_at, slow_owner);
+		n = tick_run(rsinfo, left, stop_at);
 	}
 	PG_FINALLY();
 	{
@@ -483,6 +461,6 @@ idem_tick(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	(void) idem_tick_run((ReturnSetInfo *) fcinfo->resultinfo,
 						 PG_ARGISNULL(0) ? PG_INT64_MAX : PG_GETARG_INT32(0),
-						 DT_NOEND, NULL);
+						 DT_NOEND);
 	PG_RETURN_NULL();
 }

@@ -8,6 +8,6 @@
 #include "funcapi.h"
 
 extern int64 idem_tick_run(ReturnSetInfo *rsinfo, int64 left,
-						   TimestampTz stop_at, Oid *slow_owner);
+						   TimestampTz stop_at);
 
 #endif							/* IDEM_TICK_H */

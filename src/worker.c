@@ -138,8 +138,7 @@ worker_batch(Batch batch, int64 *n)
 		idem_catalog_become(idem_catalog_owner(IDEM_REL_KEY), &saved);
 		if (batch == BATCH_TICK)
 			*n = idem_tick_run(NULL, TICK_BATCH,
-							   GetCurrentTimestamp() + BATCH_BUDGET,
-							   &slot->slow_owner);
+							   GetCurrentTimestamp() + BATCH_BUDGET);
 		else
 		{
 			/* what a crash brings back is swept again */
@@ -192,8 +191,9 @@ worker_visit(void)
 
 			if (!worker_batch(BATCH_TICK, &n))
 				return IDEM_VISIT_ASIDE;
+			/* what others have locked may take long to look through, too */
 			ticking = n >= TICK_BATCH ||
-				GetCurrentTimestamp() - began_at >= BATCH_BUDGET;
+				(n > 0 && GetCurrentTimestamp() - began_at >= BATCH_BUDGET);
 		}
 		if (sweeping)
 		{

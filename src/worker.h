@@ -29,7 +29,6 @@ typedef struct IdemVisitSlot
 	Oid			database;
 	bool		quiet;			/* the last visit failed, and that was logged */
 	int			warnings;		/* how many more may be logged */
-	Oid			slow_owner;		/* whose timers come behind those of others */
 	IdemVisit	outcome;
 } IdemVisitSlot;
 

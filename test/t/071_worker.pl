@@ -160,20 +160,6 @@ EOT
 $node->reload;
 ok($node->poll_query_until('one', q{SELECT state = 'stale' FROM basket WHERE id = 3}), 'a timer in front is locked');
 $node->safe_psql('one', q{COMMIT PREPARED 'held'});
-# nor do the slow ones of one owner, which take a visit each
-$node->safe_psql('one', <<'EOT');
-SET ROLE regress_idem_owner;
-CREATE FUNCTION doze() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(2); RETURN NEW; END $$;
-CREATE TRIGGER doze BEFORE UPDATE ON cart FOR EACH ROW WHEN (NEW.id > 2000) EXECUTE FUNCTION doze();
-INSERT INTO cart SELECT i FROM generate_series(2001, 2004) AS i;
-RESET ROLE;
-INSERT INTO basket VALUES (4);
-EOT
-$node->reload;
-ok($node->poll_query_until('one', q{SELECT count(*) = 4 FROM cart WHERE id > 2000 AND state = 'stale'}), 'slow ones');
-is($node->safe_psql('one', <<'EOT'), 't', 'are not in the way of others');
-SELECT (SELECT at FROM idem_history('basket', 4) WHERE event IS NOT NULL) < (SELECT at FROM idem_history('cart', 2003) WHERE event IS NOT NULL)
-EOT
 setting('idem.naptime', '1');
 
 # SIGHUP at once: a long nap is cut short, an off switch works, and on again.
