@@ -140,7 +140,7 @@ allowed_explain(IdemFire *fire, const IdemFireVerdict *verdict)
 			return psprintf("%s: the row is in %s", outcome, from);
 		case IDEM_FIRE_FROZEN:
 			return psprintf("%s: state %s lets nothing be changed", outcome,
-							from);
+							idem_judge_quoted(verdict->state));
 		case IDEM_FIRE_FORBIDDEN:
 			return psprintf("%s: role \"%s\" may not take \"%s\" from %s to \"%s\"; it takes role %s",
 							outcome, GetUserNameFromId(GetUserId(), false),

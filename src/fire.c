@@ -474,7 +474,7 @@ idem_fire_count(const IdemFire *fire, const IdemFireVerdict *verdict,
 		case IDEM_FIRE_GUARDED:
 			if (!raised)
 				idem_judge_count(verdict->judge, false, verdict->verdict,
-								 verdict->from, verdict->to, fire->event,
+								 verdict->state, verdict->to, fire->event,
 								 verdict->rule);
 			break;
 	}
@@ -531,7 +531,7 @@ fire_report(IdemFire *fire, const IdemFireVerdict *verdict)
 		case IDEM_FIRE_FORBIDDEN:
 		case IDEM_FIRE_GUARDED:
 			idem_judge_report(verdict->judge, ERROR, verdict->verdict,
-							  verdict->from, verdict->to, fire->event,
+							  verdict->state, verdict->to, fire->event,
 							  verdict->rule);
 			break;
 	}

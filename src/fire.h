@@ -77,6 +77,8 @@ typedef struct IdemFireVerdict
 
 	/* for who reports it */
 	IdemJudge  *judge;
+	const char *state;			/* "from", or that of another machine, which
+								 * has frozen the row */
 	IdemJudgement verdict;
 	const IdemRule *rule;
 } IdemFireVerdict;

@@ -30,6 +30,7 @@ typedef struct FireLeaf
 {
 	Relation	rel;
 	IdemJudge  *judge;
+	List	   *freezing;		/* judges of other machines that may freeze it */
 	TupleTableSlot *slot;
 	struct FireLeaf *next;
 } FireLeaf;
@@ -115,6 +116,32 @@ idem_fire_take_row(IdemFire *fire, HeapTuple tuple, TupleDesc desc, int first,
 	row->row_key = idem_fire_row_key(fire, key);
 }
 
+/*
+ * The judges of the table's other machines that have frozen states.
+ */
+static List *
+fire_freezing(IdemFire *fire, Relation rel, IdemTable *table,
+			  const IdemBinding *binding)
+{
+	List	   *judges = NIL;
+
+	for (int i = 0; i < table->nbindings; i++)
+	{
+		IdemBinding *other = &table->bindings[i];
+		const IdemMachine *machine = NULL;
+		bool		freezes = false;
+
+		if (other != binding && !other->observe)
+			machine = idem_machine_get(other->machine, true, fire->context_of);
+		for (int j = 0; machine != NULL && j < machine->nstates; j++)
+			freezes = freezes || machine->states[j].frozen;
+		if (freezes)
+			judges = lappend(judges, idem_judge_begin(rel, table, other, machine,
+													  fire->context_of));
+	}
+	return judges;
+}
+
 static FireLeaf *
 fire_leaf(IdemFire *fire, Oid relid)
 {
@@ -137,6 +164,7 @@ fire_leaf(IdemFire *fire, Oid relid)
 	leaf->judge = idem_judge_begin(leaf->rel, table, binding, fire->machine,
 								   fire->context_of);
 	leaf->judge->timed_since = fire->timed_since;
+	leaf->freezing = fire_freezing(fire, leaf->rel, table, binding);
 	leaf->slot = table_slot_create(leaf->rel, NULL);
 	leaf->next = fire->leaves;
 	fire->leaves = leaf;
@@ -175,6 +203,34 @@ fire_leads_to(const IdemFire *fire, int state)
 }
 
 /*
+ * Whether another machine lets nothing of the row be changed.
+ */
+static bool
+fire_is_frozen(const FireLeaf *leaf, IdemFireVerdict *verdict)
+{
+	ListCell   *cell;
+
+	foreach(cell, leaf->freezing)
+	{
+		IdemJudge  *judge = lfirst(cell);
+		bool		isnull;
+		Datum		value = slot_getattr(leaf->slot, judge->binding->column,
+										 &isnull);
+		int			state = idem_binding_state(judge->binding, judge->machine,
+											   value, isnull);
+
+		if (state >= 0 && judge->machine->states[state].frozen &&
+			!idem_judge_is_exempt(judge))
+		{
+			verdict->judge = judge;
+			verdict->state = judge->machine->states[state].name;
+			return true;
+		}
+	}
+	return false;
+}
+
+/*
  * The verdict on a row that is there, short of its key's.
  */
 void
@@ -191,6 +247,7 @@ idem_fire_judge(IdemFire *fire, const IdemFireRow *row, Snapshot snapshot,
 	verdict->judge = leaf->judge;
 	verdict->from = row->state_null ? NULL :
 		idem_binding_label(fire->binding, row->state);
+	verdict->state = verdict->from;
 	from = idem_binding_state(fire->binding, fire->machine, row->state,
 							  row->state_null);
 
@@ -209,6 +266,11 @@ idem_fire_judge(IdemFire *fire, const IdemFireRow *row, Snapshot snapshot,
 																false, NULL),
 										 NULL, from, -1, fire->event,
 										 &verdict->rule);
+	if (verdict->verdict == IDEM_JUDGE_PASS && fire_is_frozen(leaf, verdict))
+	{
+		verdict->verdict = IDEM_JUDGE_FROZEN;
+		verdict->rule = NULL;
+	}
 	ExecClearTuple(leaf->slot);
 
 	if (verdict->rule != NULL)

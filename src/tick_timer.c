@@ -216,6 +216,14 @@ tick_fire(IdemTickTimer *timer, Relation rel, IdemFire *fire)
 			else
 				timer->outcome = "missing";
 			break;
+		case IDEM_FIRE_FROZEN:
+			if (verdict.state == verdict.from)
+			{
+				timer->outcome = "obsolete";
+				break;
+			}
+			/* by another machine: that may end */
+			/* FALLTHROUGH */
 		case IDEM_FIRE_GUARDED:
 			timer->outcome = "guarded";
 			timer->keep = true;

@@ -295,6 +295,35 @@ SELECT * FROM idem_try_fire('fi_t', 17, 'submit');
 SELECT * FROM idem_fire_many('fi_t', ARRAY[17, 18], 'submit');
 RESET ROLE;
 
+-- a state of another machine freezes the row for this one, too
+SELECT idem_define('fi3', 'stateDiagram-v2
+	[*] --> open
+	open --> shut : shut
+	shut --> open : reopen
+	note right of shut : frozen');
+CREATE TABLE fi_frozen (id int PRIMARY KEY, state text DEFAULT 'draft', amount int DEFAULT 5, note text, lock text DEFAULT 'open') PARTITION BY RANGE (id);
+CREATE TABLE fi_frozen_1 (note text, lock text DEFAULT 'open', id int NOT NULL, amount int DEFAULT 5, state text DEFAULT 'draft');
+ALTER TABLE fi_frozen ATTACH PARTITION fi_frozen_1 FOR VALUES FROM (0) TO (10);
+SELECT idem_attach('fi', 'fi_frozen', 'state'), idem_attach('fi3', 'fi_frozen', 'lock');
+INSERT INTO fi_frozen VALUES (1), (2);
+UPDATE fi_frozen SET lock = 'shut' WHERE id = 1;
+SELECT * FROM idem_try_fire('fi_frozen', 1, 'submit');
+SELECT * FROM idem_fire_many('fi_frozen', ARRAY[1, 2], 'submit');
+\set VERBOSITY default
+SELECT * FROM idem_fire('fi_frozen', 1, 'submit');
+\set VERBOSITY terse
+SELECT * FROM idem_allowed('fi_frozen', 1);
+SELECT idem_why_not('fi_frozen', 1, 'submit');
+-- nothing moves, so nothing hinders it
+UPDATE fi_frozen SET lock = 'shut' WHERE id = 2;
+SELECT * FROM idem_try_fire('fi_frozen', 2, 'submit');
+-- in mode observe it does not, nor for a role that is exempt
+SELECT idem_detach('fi_frozen', 'lock'), idem_attach('fi3', 'fi_frozen', 'lock', mode => 'observe');
+SELECT * FROM idem_allowed('fi_frozen', 1);
+SELECT idem_detach('fi_frozen', 'lock'), idem_attach('fi3', 'fi_frozen', 'lock', exempt => ARRAY[current_user]);
+SELECT * FROM idem_try_fire('fi_frozen', 1, 'submit');
+DROP TABLE fi_frozen;
+
 DROP TABLE fi_t, fi_u, fi_uuid, fi_two, fi_p, fi_both, fi_strict;
 DROP TYPE fi_enum;
 DROP FUNCTION fi_other, fi_skip;
@@ -302,7 +331,7 @@ ALTER TABLE idem.history DISABLE TRIGGER protected_row;
 DELETE FROM idem.history WHERE machine IN ('fi', 'fi2');
 ALTER TABLE idem.history ENABLE TRIGGER protected_row;
 DELETE FROM idem.key WHERE scope = 'idem.fire';
-DELETE FROM idem.machine WHERE name IN ('fi', 'fi2');
+DELETE FROM idem.machine WHERE name IN ('fi', 'fi2', 'fi3');
 SELECT idem_revoke('regress_idem_fire_app'), idem_revoke('regress_idem_fire_boss');
 REVOKE ALL ON SCHEMA public FROM regress_idem_fire_app, regress_idem_fire_boss;
 DROP ROLE regress_idem_fire_app, regress_idem_fire_boss;

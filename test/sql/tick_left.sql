@@ -159,6 +159,17 @@ SELECT table_schema, row_key, due < now(), tries, xmax FROM idem.timer WHERE mac
 DROP TABLE misleading;
 SELECT table_name, outcome FROM idem_tick();
 
+-- a row that another machine has frozen is tried again: that may end
+SELECT idem_define('leftice', E'stateDiagram-v2\n[*] --> open\nopen --> shut : shut\nnote right of shut : frozen');
+SET ROLE regress_idem_left_good;
+CREATE TABLE lg.ice (id int PRIMARY KEY, s text DEFAULT 'a', lock text DEFAULT 'open');
+SELECT idem_attach('left', 'lg.ice', 's', history => true), idem_attach('leftice', 'lg.ice', 'lock');
+INSERT INTO lg.ice VALUES (1);
+UPDATE lg.ice SET lock = 'shut';
+RESET ROLE;
+SELECT * FROM idem_tick();
+SELECT state, event, due > now() AS later FROM idem.timer WHERE table_name = 'ice';
+
 -- history of another table that had the name
 SET ROLE regress_idem_left_good;
 ALTER TABLE lg.t RENAME TO former;
