@@ -400,11 +400,15 @@ tick_run(ReturnSetInfo *rsinfo, int64 left, TimestampTz stop_at)
 	tick_bar(&tick);
 	tick.session.one_owner = rsinfo == NULL;
 	if (tick.session.one_owner)
+	{
 		tick_choose_owner(&tick);
+		/* to look through what others have locked is not the rows' time */
+		tick.stop_at += GetCurrentTimestamp() - tick.now;
+	}
 	do
 	{
 		n += tick_due(&tick, left - n, &filled);
-		in_time = GetCurrentTimestamp() < stop_at;
+		in_time = GetCurrentTimestamp() < tick.stop_at;
 	} while (filled && n < left && in_time);
 	SPI_finish();
 	idem_stats_counted(IDEM_STATS_TICK, NULL, IDEM_COUNT_RUNS);
