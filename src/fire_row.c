@@ -117,6 +117,22 @@ idem_fire_take_row(IdemFire *fire, HeapTuple tuple, TupleDesc desc, int first,
 }
 
 /*
+ * Whether the machine's trigger fires, which its owner may have disabled.
+ */
+static bool
+fire_is_guarded(Relation rel, const IdemBinding *binding)
+{
+	const TriggerDesc *desc = rel->trigdesc;
+
+	for (int i = 0; desc != NULL && i < desc->numtriggers; i++)
+	{
+		if (desc->triggers[i].tgoid == binding->trigger)
+			return idem_trigger_fires_now(desc->triggers[i].tgenabled);
+	}
+	return false;
+}
+
+/*
  * The judges of the table's other machines that have frozen states.
  */
 static List *
@@ -131,7 +147,8 @@ fire_freezing(IdemFire *fire, Relation rel, IdemTable *table,
 		const IdemMachine *machine = NULL;
 		bool		freezes = false;
 
-		if (other != binding && !other->observe)
+		if (other != binding && !other->observe &&
+			fire_is_guarded(rel, other))
 			machine = idem_machine_get(other->machine, true, fire->context_of);
 		for (int j = 0; machine != NULL && j < machine->nstates; j++)
 			freezes = freezes || machine->states[j].frozen;

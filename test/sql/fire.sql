@@ -317,6 +317,11 @@ SELECT idem_why_not('fi_frozen', 1, 'submit');
 -- nothing moves, so nothing hinders it
 UPDATE fi_frozen SET lock = 'shut' WHERE id = 2;
 SELECT * FROM idem_try_fire('fi_frozen', 2, 'submit');
+-- where its trigger is disabled it does not
+BEGIN;
+ALTER TABLE fi_frozen DISABLE TRIGGER "~idem_lock";
+SELECT * FROM idem_allowed('fi_frozen', 1);
+ROLLBACK;
 -- in mode observe it does not, nor for a role that is exempt
 SELECT idem_detach('fi_frozen', 'lock'), idem_attach('fi3', 'fi_frozen', 'lock', mode => 'observe');
 SELECT * FROM idem_allowed('fi_frozen', 1);
